@@ -55,10 +55,10 @@ def full_stamps(texts: Sequence[str]) -> list[float] | None:
 
 
 def _seconds(date: str, hour: str, minute: str, second: str, fraction: str | None) -> float | None:
-    begun = _minute(date, hour, minute)
-    if begun is None or second > "59":
+    minutes = _minute(date, hour, minute)
+    if minutes is None or second > "59":
         return None
-    seconds = begun + int(second)
+    seconds = minutes + int(second)
     return seconds + int(fraction) / _POWERS[len(fraction)] if fraction else seconds
 
 

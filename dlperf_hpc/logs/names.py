@@ -142,6 +142,15 @@ class _Part:
         """The first value that it states of a setting; None if there is none."""
         return next((value for each, value in self.facts if each == name), None)
 
+    def as_folder(self, below_framework: bool) -> _Part:
+        """The part without what a folder does not say: an unknown word unless it states two
+        settings, and a framework or a model above the framework's folder."""
+        if self.strength < 2:
+            self.words = [word for word in self.words if word[1]]
+        if below_framework:
+            self.facts = [fact for fact in self.facts if fact[0] not in ("framework", "model")]
+        return self
+
     def state(self, name: str, digits: str) -> None:
         """Add a count, if it counts anything."""
         if int(digits) > 0:
@@ -273,15 +282,10 @@ def _folders(folders: list[str], name: _Part) -> Iterator[_Part]:
         part = _folder(folder, model, placed and not framework and _is_framework(above))
         if part is None:
             return
-        strength = part.strength
-        anchored = anchored or strength > 0
+        anchored = anchored or part.strength > 0
         if not anchored and (part.facts or part.words):
             return
-        if framework:
-            part.facts = [fact for fact in part.facts if fact[0] not in ("framework", "model")]
-        if strength < 2:  # words that nobody knows are tags only beside two settings
-            part.words = [word for word in part.words if word[1]]
-        yield part
+        yield part.as_folder(framework)
         if part.logs:
             return
         framework = framework or "framework" in part.names()

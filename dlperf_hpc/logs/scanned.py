@@ -61,7 +61,7 @@ class Evidence(str, Enum):
     REAL = "real logs"
     QUOTED = "quoted lines"  # real lines, but only those that a document or an issue quotes
     SOURCE = "source only"  # the print statement; no real line was seen
-    TOLD = "told in TOML"  # a user's table: nobody else has seen a line
+    TOML = "told in TOML"  # a user's table: nobody else has seen a line
 
 
 class Unit(str, Enum):

@@ -79,7 +79,7 @@ def format_of(table: ReadTable, name: str) -> Format:
         name=own_name(name),
         title=f"lines as a table tells them ({name})",
         framework=name,
-        evidence=Evidence.TOLD,
+        evidence=Evidence.TOML,
         source="",
         literals=tuple(dict.fromkeys(literals)),
         own=tuple(own),
@@ -103,22 +103,22 @@ def _literals(pattern: Pattern | None) -> tuple[str, ...]:
 
 
 def _printed(table: ReadTable) -> Printed:
-    told = table.printed
-    if told is None:
+    printed = table.printed
+    if printed is None:
         # What the lines of iterations lack, the total has; its unit says what the figure is.
         own = table.unit if table.total and _unit(table.unit) is Unit.OWN else ""
         return Printed(Unit.OWN, name=own) if own else Printed()
-    return _described(told)
+    return _described(printed)
 
 
-def _described(told: PrintedFigure) -> Printed:
-    unit = _unit(told.unit)
+def _described(printed: PrintedFigure) -> Printed:
+    unit = _unit(printed.unit)
     return Printed(
         unit,
-        _SCOPES[told.scope],
-        _AVERAGINGS[told.averaging],
-        told.scale,
-        name=told.unit if unit is Unit.OWN else "",
+        _SCOPES[printed.scope],
+        _AVERAGINGS[printed.averaging],
+        printed.scale,
+        name=printed.unit if unit is Unit.OWN else "",
     )
 
 

@@ -203,30 +203,36 @@ def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:
         return 1.0, []
     divides = f"{total.name} (line {total.line}) divides the samples that were planned"
     before = _before(counts, total)
-    ways = _by_steps(counts, reading), _by_epochs(counts, total)
-    done = [each for each in ways if each is not None]
-    if not done and before == 0:
+    ways = list(filter(None, (_by_steps(counts, reading), _by_epochs(counts, total))))
+    if not ways and before == 0:
         doubt = "no line says how many were trained: after early stopping or resuming it is wrong"
         return 1.0, [f"{divides}; {doubt}"]
-    if not done:
-        raise NoFigure(f"{divides}; the run went on from a checkpoint")
-    (part, why), (other, counted_otherwise) = done[0], done[-1]
-    wrong = ""
-    if abs(part - other) > NEARLY * max(part, other):
-        wrong = f"{why}, but {counted_otherwise}: these contradict each other"
-    elif before is None:
-        wrong = "the run went on from a checkpoint, of an unknown step"
-    elif before:
-        part, why = part - before, f"{why}, {100 * before:.4g} % of them before a checkpoint"
-    if not wrong and part > 1 + NEARLY:
-        wrong = f"{why}: more than was planned"
-    if not wrong and not part > 0:
-        wrong = f"{why}: nothing is left for the time of the total"
-    if wrong:
-        raise NoFigure(f"{divides}; {wrong}")
+    try:
+        part, why = _share(ways, before)
+    except NoFigure as error:
+        raise NoFigure(f"{divides}; {error}") from None
     if part == 1:
         return 1.0, []
     return part, [f"{divides}; {why}: {part:.4g} of the printed figure counts"]
+
+
+def _share(ways: Sequence[tuple[float, str]], before: float | None) -> tuple[float, str]:
+    """The part that was done in a total's time, and by which counts; NoFigure if it is not known.
+    ``before`` is the part that was done before a checkpoint, None if it is not known how much."""
+    if not ways:
+        raise NoFigure("the run went on from a checkpoint")
+    (part, why), (other, counted_otherwise) = ways[0], ways[-1]
+    if abs(part - other) > NEARLY * max(part, other):
+        raise NoFigure(f"{why}, but {counted_otherwise}: these contradict each other")
+    if before is None:
+        raise NoFigure("the run went on from a checkpoint, of an unknown step")
+    if before:
+        part, why = part - before, f"{why}, {100 * before:.4g} % of them before a checkpoint"
+    if part > 1 + NEARLY:
+        raise NoFigure(f"{why}: more than was planned")
+    if not part > 0:
+        raise NoFigure(f"{why}: nothing is left for the time of the total")
+    return part, why
 
 
 EXACT = 0.005

@@ -336,33 +336,40 @@ def rule(
         return WindowRule(text, Basis.TOTAL, total=match["total"] or "")
     if match["total"] is not None:
         raise _refused(text, f"{name} takes no name", "write [a:b], as clock[20:120]")
-    first, last = (int(end) if end else None for end in match.group("first", "last"))
-    if last is not None and last <= (first or 0):
+    first, last = (int(end or -1) for end in match.group("first", "last"))
+    if 0 <= last <= max(first, 0):
         raise _refused(text, "the window is empty", "write [a:b] with a < b, as clock[20:120]")
-    if name == "lines":
-        return replace(_lines(first, last), name=text)
-    if name == "mean" and stated:
-        return WindowRule(text, Basis.PRINTED, first, last, mean=Mean.FIGURES)
-    if first is not None and last is not None:
-        return _of_window(text, name, first, last - first)
-    if stated:
-        raise _refused(text, "the window is open", "give both ends, as clock[20:120]")
-    own = _NAMED.get(name, _NAMED[DEFAULT])
-    w = own.warmup if warmup is None else warmup
-    n = own.iterations if iterations is None else iterations
+    if name == "lines" or (name == "mean" and stated):
+        by = By.LINES if name == "lines" else By.ITERATIONS
+        ends = [None if end < 0 else end for end in (first, last)]
+        return WindowRule(text, Basis.PRINTED, *ends, by, Mean.FIGURES)
+    return _windowed(text, name, (first, last) if stated else None, warmup, iterations)
+
+
+def _windowed(
+    text: str,
+    name: str,
+    ends: tuple[int, int] | None,
+    warmup: int | None,
+    iterations: int | None,
+) -> WindowRule:
+    """The rule of a name whose window has both ``ends``, else the warm-up and counted iterations
+    that are given, else its own."""
+    named = _NAMED.get(name, _Named(_GENERAL.get(name, _default), ""))
+    w, n = named.warmup, named.iterations
+    if ends is not None:
+        w, n = ends[0], ends[1] - ends[0]
+        if min(ends) < 0:
+            raise _refused(text, "the window is open", "give both ends, as clock[20:120]")
+    else:
+        w = w if warmup is None else warmup
+        n = n if iterations is None else iterations
     if w < 0 or n < 1:
         raise _refused(text, f"{w} warm-up and {n} counted iterations are no window", None)
-    return _of_window(text, name, w, n)
-
-
-def _of_window(text: str, name: str, w: int, n: int) -> WindowRule:
-    """The rule of a name for w warm-up iterations and n counted ones."""
-    named = _NAMED.get(name)
-    made = named.build(w, n) if named else _GENERAL[name](w, n)
+    made = named.build(w, n)
     if made.last is not None and made.last <= (made.first or 0):
         raise _refused(text, f"{name} has no line in iterations {w} to {w + n}", None)
-    formats = named.formats if named else ()
-    return replace(made, formats=formats, name=made.name or f"{name}[{w}:{w + n}]")
+    return replace(made, formats=named.formats, name=made.name or f"{name}[{w}:{w + n}]")
 
 
 def _refused(text: str, message: str, hint: str | None) -> SpecError:

@@ -31,7 +31,6 @@ _WHY = {
     USER: "the command line counts",
     NAME: "the former counts",
 }
-_LABELS = ("framework", "model")  # one thing has several names, so that they rarely contradict
 _SAME_MODEL = {"rn50": "resnet50", "r50": "resnet50", "rn": "resnet"}
 _PER_NODE = 8  # devices of a node, where no source states them
 
@@ -79,12 +78,10 @@ def resolved(
         claims = _of_log([fact for fact in logged if fact.name == name], line, warnings)
         claims.append(_Claim(USER, stated.get(name)))
         claims += [_Claim(NAME, fact.value) for fact in named if fact.name == name]
-        if name == "framework" and framework:
-            claims.append(_Claim(LOG, framework))
+        claims.append(_Claim(LOG, {"framework": framework}.get(name)))
         claims = [claim for claim in claims if _sound(name, claim.value)]
         if claims:
-            choose = _label if name in _LABELS else _best
-            best[name] = choose(name, claims, warnings)
+            best[name] = _CHOOSE.get(name, _best)(name, claims, warnings)
     _agree_on_devices(best, warnings)
     return ResolvedSettings({name: best[name].value for name in best}, tuple(warnings))
 
@@ -130,6 +127,10 @@ def _label(name: str, claims: Sequence[_Claim], warnings: list[str]) -> _Claim:
         return named
     warnings.append(f"{name}: {log}, {named}: {_WHY[LOG]}")
     return log
+
+
+_CHOOSE = {"framework": _label, "model": _label}
+"""One thing has several labels, so that they rarely contradict."""
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -33,7 +33,7 @@ def test_a_table_tells_what_a_module_tells() -> None:
     (found,) = readings(TABLE, "noise", "step 1,234: 10,000.5 tok/s, loss 2.5", "step x: 1 tok/s")
     (step,) = found.steps
     assert (step.line, step.iteration, step.printed, step.loss) == (2, 1235, 10000.5, 2.5)
-    assert (found.format, found.evidence) == ("read:mine", Evidence.TOLD)
+    assert (found.format, found.evidence) == ("read:mine", Evidence.TOML)
     assert (found.printed.unit, found.printed.scope) == (Unit.TOKENS_PER_S, Scope.DEVICE)
     assert found.counter is Counter.OPTIMIZER_STEPS
 
