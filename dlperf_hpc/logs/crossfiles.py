@@ -224,9 +224,9 @@ def with_missing_settings(results: Sequence[RunResult]) -> list[RunResult]:
                 stated.setdefault((part, _but(case, part)), set()).add(case)
     completed = list(results)
     for at, result in enumerate(results):
-        case = _case(result)
-        if case is not None:
-            lacking = [(part, _but(case, part)) for part in _PARTS if not getattr(case, part)]
+        own = _case(result)
+        if own is not None:
+            lacking = [(part, _but(own, part)) for part in _PARTS if not getattr(own, part)]
             gaps = [_gap(key[0], stated[key]) for key in lacking if key in stated]
             completed[at] = replace(result, warnings=(*result.warnings, *gaps))
     return completed

@@ -341,8 +341,8 @@ def rule(
         raise _refused(text, "the window is empty", "write [a:b] with a < b, as clock[20:120]")
     if name == "lines" or (name == "mean" and stated):
         by = By.LINES if name == "lines" else By.ITERATIONS
-        ends = [None if end < 0 else end for end in (first, last)]
-        return WindowRule(text, Basis.PRINTED, *ends, by, Mean.FIGURES)
+        begin, end = (None if each < 0 else each for each in (first, last))
+        return WindowRule(text, Basis.PRINTED, begin, end, by, Mean.FIGURES)
     return _windowed(text, name, (first, last) if stated else None, warmup, iterations)
 
 
