@@ -72,11 +72,6 @@ class RankInfo:
     hosts: tuple[str, ...]
 
     @property
-    def host(self) -> str:
-        """This node's name."""
-        return socket.gethostname()
-
-    @property
     def address(self) -> str:
         """Where all ranks can reach rank 0."""
         return "127.0.0.1" if len(self.hosts) == 1 else self.hosts[0]
@@ -187,7 +182,7 @@ def task_values(
         "local_rank": place.local_rank,
         "node_rank": place.node_rank,
         "attempt": attempt.number,
-        "host": place.host,
+        "host": socket.gethostname(),
         "hosts": ",".join(place.hosts),
         "hostfile": str(paths.supervised(attempt.number) / "hosts"),
         "master_addr": place.address,

@@ -177,7 +177,8 @@ class TorchSession(Resumable):
 
     def open_window(self, iterations: int) -> None:
         """Make room for one mark and one loss per iteration, and for those at the beginning."""
-        self._retried_before = allocator(self.device).get("alloc_retries", 0)
+        self._retried_before = 0
+        self._retried_before = self.memory_account().get("alloc_retries", 0)
         self._graphs_before, _ = compiled_so_far()
         if self._feed:
             self._feed.open_window()
@@ -212,11 +213,17 @@ class TorchSession(Resumable):
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
     def memory_account(self) -> dict[str, Any]:
-        """What CUDA's allocator says of the window; nothing of a CPU."""
-        account = allocator(self.device)
-        if account:
-            account["alloc_retries"] -= self._retried_before
-        return account
+        """How often CUDA's allocator was out of memory in the window, gave its cache back and asked
+        again (``alloc_retries``), how often in vain so far (``ooms``), and the most memory it has
+        held, in use or not, MiB. Empty for a CPU."""
+        if self.device.type != "cuda":
+            return {}
+        stats = torch.cuda.memory_stats(self.device)
+        return {
+            "alloc_retries": stats.get("num_alloc_retries", 0) - self._retried_before,
+            "ooms": stats.get("num_ooms", 0),
+            "reserved_mb": round(stats.get("reserved_bytes.all.peak", 0) / 2**20, 1),
+        }
 
     def iterate_observed(self) -> None:
         """:meth:`iterate`, and see which attention kernel it runs: slower than that."""
@@ -256,20 +263,6 @@ class TorchSession(Resumable):
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""
         return {**device_facts(self.device), **self.place, **self.training_facts()}
-
-
-def allocator(device: torch.device) -> dict[str, Any]:
-    """CUDA's allocator since the process began: how often it was out of memory, gave its cache back
-    and asked again (``alloc_retries``), how often that was in vain (``ooms``), and the most memory
-    it held, in use or not, MiB. Empty for a CPU."""
-    if device.type != "cuda":
-        return {}
-    stats = torch.cuda.memory_stats(device)
-    return {
-        "alloc_retries": stats.get("num_alloc_retries", 0),
-        "ooms": stats.get("num_ooms", 0),
-        "reserved_mb": round(stats.get("reserved_bytes.all.peak", 0) / 2**20, 1),
-    }
 
 
 def random_states(device: torch.device) -> list[torch.Tensor]:
