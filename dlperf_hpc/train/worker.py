@@ -80,7 +80,8 @@ class _Rank:
         attempt, world, watchdog = self.attempt, self.world, self.watchdog
         limits, measure = self.manifest.limits, self.manifest.measure
         accumulation = attempt.run.case.accumulation
-        self._log("measure", asdict(measure))
+        if world.rank == 0:
+            log_event(attempt, "measure", asdict(measure))
         self._enter("build", limits.startup_s)
         session, declared_facts, all_facts = self._build()
         self._enter("warmup", limits.startup_s)
@@ -109,8 +110,8 @@ class _Rank:
         ways, checkpoint = joblog.nccl_transports(world, output), None
         if not measure.checkpoint:
             self._enter("shutdown", limits.shutdown_s)
-        if ways:
-            self._log("nccl", ways)
+        if ways and world.rank == 0:
+            log_event(attempt, "nccl", ways)
         if measure.checkpoint:
             checkpoint = self._checkpoint(session, measured)
         if world.rank == 0:
@@ -170,11 +171,8 @@ class _Rank:
 
     def _enter(self, phase: str, limit_s: float) -> None:
         self.watchdog.phase(phase, limit_s)
-        self._log("phase", {"name": phase})
-
-    def _log(self, name: str, values: dict[str, Any]) -> None:
         if self.world.rank == 0:
-            log_event(self.attempt, name, values)
+            log_event(self.attempt, "phase", {"name": phase})
 
 
 def drill(rank: int) -> None:
