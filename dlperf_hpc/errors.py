@@ -1,5 +1,4 @@
-"""Every error that this package raises for something that a user can correct, and how the words of
-other people are shown in messages, tables and files.
+"""Every error that a user can correct, and how other people's words are printed.
 
 DlperfError                      says what is wrong, where, and what to do
 ├── SpecError                    an invalid sweep file, site profile or command line: all issues

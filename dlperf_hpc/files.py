@@ -3,8 +3,7 @@
 A path in a shared file system may be a named pipe, a socket, a device, a link into another's home,
 or endless. What is read here is a regular file of a bounded size, or an OSError whose ``strerror``
 says what it is instead; what is appended to is a regular file of one's own, never what a link
-points to. Whose a file is, and who else can write it, owner and mode tell: of ACLs only what shows
-in the group's bits (POSIX ACLs do, NFSv4's need not).
+points to. Of ACLs only what shows in the group's bits is seen (POSIX ACLs do, NFSv4's need not).
 """
 
 from __future__ import annotations
@@ -27,15 +26,12 @@ runs has a third of it."""
 
 _PIECE = 1 << 24  # bytes read at once, for a file that tells no size
 
-_KINDS = (
-    (stat.S_ISFIFO, "is a named pipe, not a file"),
-    (stat.S_ISSOCK, "is a socket, not a file"),
-    (stat.S_ISCHR, "is a device, not a file"),
-    (stat.S_ISBLK, "is a device, not a file"),
-    (stat.S_ISLNK, "is a link, which is not followed when something is to be written"),
-)
-
-
+_KINDS = {
+    stat.S_IFIFO: "is a named pipe, not a file",
+    stat.S_IFSOCK: "is a socket, not a file",
+    **dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "is a device, not a file"),
+    stat.S_IFLNK: "is a link, which is not followed when something is to be written",
+}
 _TAR = re.compile(r"\.(tar(\.[a-z0-9]+)?|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
 
 
@@ -46,10 +42,9 @@ def is_tar(name: str, head: bytes = b"") -> bool:
 
 def unpack_tar(name: str) -> str:
     """What is said of a tar archive, which nobody here reads, and what to do."""
-    command = f"tar xf {shlex.quote(name)}"
     return (
         "is a tar archive, and of archives only zip is read; unpack it, and give the directory"
-        f" that comes out: {command}"
+        f" that comes out: tar xf {shlex.quote(name)}"
     )
 
 
@@ -63,7 +58,7 @@ def _regular(mode: int, path: object) -> None:
         return
     if stat.S_ISDIR(mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
-    words = next((words for is_kind, words in _KINDS if is_kind(mode)), "is not a regular file")
+    words = _KINDS.get(stat.S_IFMT(mode), "is not a regular file")
     raise NotAFile(errno.EINVAL, words, str(path))
 
 
@@ -233,12 +228,13 @@ def dump_json(value: Any) -> str:
 
 
 def _write_temporary(path: Path, content: str | bytes) -> Path:
-    data = content.encode() if isinstance(content, str) else content
+    if isinstance(content, str):
+        content = content.encode()
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(temporary, flags, _mode_in(path.parent)), "wb") as file:
-            file.write(data)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
     except OSError:  # a full disk leaves a file, if an empty one

@@ -51,15 +51,13 @@ class Window:
     """The timed window, over all ranks. Times in seconds unless the name says ms.
 
     ``elapsed_s`` is the slowest rank's, ``elapsed_min_s`` the fastest's; ``samples`` counts
-    sequences through forward and backward over all ranks; ``global_batch`` is samples per
-    optimizer step. Percentiles are over the iterations' times, each ending with its slowest rank.
-    A loop of a user's own (``dlperf_hpc.Timer``) leaves None where nobody told a figure, or where
-    it would mean nothing: batches that differ have no ``global_batch``.
-    ``exposed_comm``, measured after the window, is the share of an optimizer step that goes when
-    gradient synchronisation does; noise can make it negative.
-    ``attention`` has the kernels that were seen in one iteration of the warm-up, joined by ``+``.
-    Of a compiled model ``graphs`` were made and ``graph_breaks`` met until the window ended, and
-    ``recompiles`` of the graphs were made in it: the most of any rank.
+    sequences over all ranks; ``global_batch`` is samples per optimizer step. Percentiles are over
+    the iterations' times, each ending with its slowest rank. A Timer leaves None what is not known
+    or would mean nothing: batches that differ have no ``global_batch``. ``exposed_comm``, measured
+    after the window, is the share of an optimizer step that goes when gradient synchronisation
+    does; noise can make it negative. ``attention`` has the kernels of one iteration of the warm-up,
+    joined by ``+``. Of a compiled model ``graphs`` and ``graph_breaks`` are those until the window
+    ended, ``recompiles`` those in it: the most of any rank.
     """
 
     warmup: int
@@ -155,13 +153,11 @@ class GpuUse:
     SM clock (MHz) and power (W), the most memory in use on any (MiB, by whomever) and the hottest
     (degrees C), the energy of all together (J), and every throttle reason seen on any (bits).
 
-    What the energy rests on: ``devices`` is how many told theirs; ``joules_by`` is ``counter`` (the
-    device's own) or ``power`` (watts of samples, added up over time), the weaker one of any;
-    ``covered`` is the least share of the time watched that samples stand for, ``gap_s`` the longest
-    time without one, and ``watched_s`` the longest time that the energy is of, all in s.
-
-    And what the framework's allocator says: how often, over all devices, it had to give its cache
-    back and ask again in the window, and the most it held on any (MiB)."""
+    The energy rests on ``devices``; ``joules_by`` is ``counter`` (the device's own) or ``power``
+    (watts of samples, added up over time), the weaker one of any; ``covered`` is the least share of
+    the time that samples stand for, ``gap_s`` the longest time without one, ``watched_s`` the
+    longest time that the energy is of (s). The framework's allocator had to give its cache back
+    and ask again ``alloc_retries`` times, and held ``reserved_mb`` at most on any (MiB)."""
 
     util: float | None = None
     memory_mb: float | None = None
@@ -283,18 +279,15 @@ REST_DIFFERS = 0.04
 class ExternalWindow:
     """What an external log gives by ``rule``: throughput over all devices, and how it was found.
 
-    ``rates`` are in samples/s if the settings for that are known; of a program that prints
-    tokens/s, whose sequence length is not known, in tokens/s alone; of one whose figure is another
-    rate, in that rate alone. The first is ``speed``, in ``speed_unit``.
-    ``basis`` is ``clock`` (samples over the difference of two time stamps), ``printed`` (the
-    program's own figures), ``total`` (its one figure for the whole run) or, of a program under a
-    sweep, ``arrival`` (when its lines came) or ``timer`` (what its Timer has told). ``factor`` is
-    what the log's figures were multiplied by: samples per iteration for the clock, ``speed_unit``
-    per printed ``unit`` else. ``first`` and ``last`` count iterations: the window lies after
-    ``first`` of them, up to ``last``. ``check`` is the throughput in ``speed_unit`` on another
-    basis, ``check_basis``, if there is one; ``rest`` that of the iterations behind the window, if
-    there are half as many.
-    ``optimizer_steps`` are those of the window, None where the accumulation is not known.
+    ``rates`` are in samples/s if the settings for that are known, else in tokens/s or the other
+    rate that the program prints alone. The first is ``speed``, in ``speed_unit``. ``basis`` is
+    ``clock`` (samples over the difference of two time stamps), ``printed`` (the program's figures),
+    ``total`` (its one figure for the whole run) or, of a program under a sweep, ``arrival`` (of its
+    lines) or ``timer`` (its Timer's). ``factor`` is what the log's figures were multiplied by:
+    samples per iteration for the clock, ``speed_unit`` per printed ``unit`` else. The window lies
+    after ``first`` iterations, up to ``last``. ``check`` is the throughput in ``speed_unit`` on
+    another basis, ``check_basis``; ``rest`` that of the iterations behind the window, if there are
+    half as many. ``optimizer_steps`` is None where the accumulation is not known.
     """
 
     rates: Rates
@@ -348,22 +341,19 @@ class Contradiction:
 class RunResult:
     """One run and its end.
 
-    ``source`` says what this rests on: ``log``, ``record``, ``scheduler`` or ``manifest``.
-    ``window`` is there if, and only if, the log holds a complete summary; a number counts in a
-    median only if ``status`` is ok. ``facts`` are the log's tables ``provenance`` and ``world``, as
-    written, and by their names ``flops_per_sample``, ``framework_name``, ``framework_version`` and
-    ``drivers``, those of the GPUs.
-    A log of another program has ``external`` in place of ``window``; of a program under a sweep
-    that has a Timer both are that Timer's. ``launch`` is that of a log of ours: see
-    :func:`dlperf_hpc.records.layout.launch_id`. ``to_do`` is what a user can do about a run that
-    does not start or end, with DIR in it for the sweep's directory. ``contradictions`` are
-    those of a log of ours with a whole summary, see :mod:`dlperf_hpc.records.record`.
-    ``whole``: the window was complete before what ``status`` tells, which came from outside (a
-    cancelled job): it counts. ``sweep`` names the run's sweep where several sweeps that were read
-    together measured the same case: their runs are no repeats of each other. '' everywhere else.
-    ``rank_times`` are each rank's own times, or ``rank_times_missing`` says why there are none.
-    ``decided_by`` and ``cause`` are those of :class:`dlperf_hpc.records.failures.Verdict`, as far
-    as the reading of its lines decided; else they stand in the run's record.
+    ``source`` is what this rests on: ``log``, ``record``, ``scheduler`` or ``manifest``. ``window``
+    is there if, and only if, the log holds a complete summary; a number counts in a median only if
+    ``status`` is ok. ``facts`` are the log's tables ``provenance`` and ``world``, as written, and
+    ``flops_per_sample``, ``framework_name``, ``framework_version`` and the GPUs' ``drivers``. A log
+    of another program has ``external`` in place of ``window``; a program under a sweep that has a
+    Timer has both. ``launch`` is :func:`dlperf_hpc.records.layout.launch_id`. ``to_do`` is what a
+    user can do about a run that does not start or end, with DIR in it for the sweep's directory.
+    ``contradictions`` are those of :mod:`dlperf_hpc.records.record`. ``whole``: the window was
+    complete before the run was ended from outside (a cancelled job): it counts. ``sweep`` names the
+    run's sweep where several sweeps that were read together measured the same case, which are no
+    repeats. ``rank_times`` are each rank's own times, or ``rank_times_missing`` says why there are
+    none. ``decided_by`` and ``cause`` are those of :class:`dlperf_hpc.records.failures.Verdict`, as
+    far as the reading of its lines decided.
     """
 
     run: RunFacts

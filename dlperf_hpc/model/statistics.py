@@ -165,7 +165,7 @@ def describe(values: Sequence[float]) -> Sample | None:
     )
 
 
-# --- was a window steady? Tests on its iteration times, whoever measured them
+# --- was a window steady?
 
 
 _MAX_POINTS = 200  # the tests are quadratic: longer windows are averaged into blocks first

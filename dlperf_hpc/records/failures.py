@@ -1,7 +1,5 @@
 """What broke? One table of the lines by which a run has failed, for all who ask.
 
-The wrapper of our back ends, the supervisor of users' programs, the epilogue, the reader of other
-programs' logs, `status --why`, what holds runs back and `rerun` find status, cause and fault here.
 Order counts: where several patterns fit, the first one does. A cause is further up than what comes
 of it: a GPU that broke before the memory that then could not be had, and both before a lost peer.
 """
@@ -369,10 +367,8 @@ class Signs:
     """What a program's lines say of its end. PatternError for a pattern that is none.
 
     ``failed`` is the first line that a pattern of ``fail`` fits, ``broken`` that with the most
-    decisive row of :data:`FAILURES`, each behind the moment at which it came (:attr:`failed_at`,
-    :attr:`broken_at`); '' while there is none. A program may get over what broke, so that this only
-    says why there is no whole window. ``met`` are the numbers of the patterns of ``must`` that some
-    line fits.
+    decisive row of :data:`FAILURES` (a program may get over it), and when they came; '' while there
+    is none. ``met`` are the numbers of the patterns of ``must`` that some line fits.
     """
 
     def __init__(self, fail: Sequence[str] = (), must: Sequence[str] = ()) -> None:

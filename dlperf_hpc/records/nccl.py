@@ -1,4 +1,4 @@
-"""Which way NCCL's ranks talk, by NCCL's own lines: ``NCCL_DEBUG=INFO`` makes it print them.
+"""Which way NCCL's ranks talk, by the lines that ``NCCL_DEBUG=INFO`` makes it print.
 
 ``n1:81:93 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[1] via P2P/CUMEM/read``, or with ``[send] via
 NET/IB/3/GDRDMA``; before NCCL 2.8 ``Ring 00`` in place of ``Channel 00/0``. The host in front is

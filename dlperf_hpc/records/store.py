@@ -3,10 +3,9 @@
 Every process of one launch (one start of srun or mpiexec) carries the same launch id, so ranks
 that fail together, even ranks that each believe they are alone, agree on which attempt they are.
 
-Rank 0 holds its log for as long as it lives: by a lock of the kernel's (flock), which costs nothing
-inside the timed window and is gone with the process. A file server may keep the lock of a node that
-died, so it counts for no longer than the attempt may take. Where the file system has no locks
-nothing is known, and nobody is kept from measuring.
+Rank 0 holds its log while it lives, by a lock of the kernel's (flock), which costs nothing inside
+the timed window. A file server may keep the lock of a node that died, so it counts for no longer
+than the attempt may take. Where there are no locks nobody is kept from measuring.
 """
 
 from __future__ import annotations
