@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from dlperf_hpc import __version__, pools
-from dlperf_hpc.data import bert_files, bert_samples, corpus, indexed, opening
+from dlperf_hpc.data import bert_files, bert_samples, corpus, opening
 from dlperf_hpc.data.bert_samples import Document, pairs
 from dlperf_hpc.errors import DataError
 
@@ -275,7 +275,7 @@ def _megatron(path: Path, spool: Path, directory: Path) -> list[Made]:
         for part in _parts(corpus.spooled(spool))
         for ids in corpus.encode(tokenizer, part)
     ]
-    indexed.write(path, documents, tokenizer.get_vocab_size())
+    opening.write_indexed(path, documents, tokenizer.get_vocab_size())
     tokens = sum(map(len, documents))
     largest = max(int(document.max()) for document in documents)
     return [Made(path.name, len(documents), len(documents), tokens, largest)]

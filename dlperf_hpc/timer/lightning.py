@@ -1,7 +1,7 @@
 """``LightningTimer``: a Timer as a callback of PyTorch Lightning's Trainer.
 
-``Trainer(..., callbacks=[LightningTimer(batch_size=32)])``, of whichever of the two packages of that
-name the program has loaded. The hooks are those of lightning.pytorch.Callback.
+``Trainer(..., callbacks=[LightningTimer(batch_size=32)])``, of the one of two packages of that name
+that the program has loaded. The hooks are those of lightning.pytorch.Callback.
 """
 
 from __future__ import annotations

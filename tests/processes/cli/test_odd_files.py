@@ -20,7 +20,7 @@ import pytest
 from other_user import AS_NOBODY, NOBODY
 from record_samples import a_run, a_sweep, ended_ok, paths
 
-from dlperf_hpc.data import indexed, opening
+from dlperf_hpc.data import opening
 from dlperf_hpc.data.opening import find, open_shard
 from dlperf_hpc.errors import DataError, SpecError, WeightsError
 from dlperf_hpc.sweepfile.declarations import SampleLayout
@@ -139,7 +139,7 @@ def test_odd_files_among_text_and_vocabularies_are_refused(tmp_path: Path) -> No
 def test_odd_files_among_prepared_data_are_refused(tmp_path: Path) -> None:
     index, data = tmp_path / "a.idx", tmp_path / "a.bin"
     os.mkfifo(index)
-    data.write_bytes(indexed.MAGIC + bytes(100))
+    data.write_bytes(opening.INDEX_MAGIC + bytes(100))
     layout = SampleLayout("gpt2", 100, 16)
     for path, said in ((data, PIPE), (index, PIPE), (Path("/dev/zero"), "is a device")):
         with pytest.raises(DataError, match=said):

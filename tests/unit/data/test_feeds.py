@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from data_samples import bert_arrays, bert_layout, prepared, write_corpus
 
-from dlperf_hpc.data import bert_files, indexed, opening, tfrecord
+from dlperf_hpc.data import bert_files, opening, tfrecord
 from dlperf_hpc.data.bert_files import Array, Arrays
 from dlperf_hpc.errors import DataError
 from dlperf_hpc.model.case import Case, Topology
@@ -139,8 +139,8 @@ def test_samples_of_the_indexed_binary_follow_each_other(tmp_path: Path) -> None
     stream = np.arange(16 * 6 + 1) % 100
     for vocab in (100, 70000):
         path = tmp_path / f"{vocab}.bin"
-        indexed.write(path, [stream[:5], stream[5:60], stream[60:]], vocab)
-        shard = indexed.IndexedShard(path, replace(GPT2_LAYOUT, vocab=vocab))
+        opening.write_indexed(path, [stream[:5], stream[5:60], stream[60:]], vocab)
+        shard = opening.IndexedShard(path, replace(GPT2_LAYOUT, vocab=vocab))
         arrays = shard.read(np.array([5, 0]))
         assert shard.samples == 6
         assert arrays["input_ids"].tolist() == [stream[80:96].tolist(), stream[:16].tolist()]
@@ -323,7 +323,7 @@ MEGATRON_DAMAGE = [
     (flipped("a.idx", 0.0), "no Megatron index"),
     (lambda directory: (directory / "a.idx").unlink(), "neither HDF5"),
     (flipped("a.idx", 0.55), "are not contiguous"),
-    (lambda d: indexed.write(d / "a.bin", [np.array([1, 100])], 101), "tokens: found 100"),
+    (lambda d: opening.write_indexed(d / "a.bin", [np.array([1, 100])], 101), "tokens: found 100"),
 ]
 
 
@@ -331,7 +331,7 @@ MEGATRON_DAMAGE = [
 def test_damaged_indexed_binaries_are_refused(
     tmp_path: Path, damage: Callable[[Path], None], message: str
 ) -> None:
-    indexed.write(tmp_path / "a.bin", [np.arange(50), np.arange(50)], 100)
+    opening.write_indexed(tmp_path / "a.bin", [np.arange(50), np.arange(50)], 100)
     opening.check(shards(tmp_path, GPT2_LAYOUT), GPT2_LAYOUT)
     damage(tmp_path)
     with pytest.raises(DataError) as caught:
