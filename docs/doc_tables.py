@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import json
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from dlperf_hpc.logs.format import Format
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.interpret.rules import RULES, Basis, By, Mean, WindowRule, rule
 from dlperf_hpc.logs.scan.search import programs
-from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
+from dlperf_hpc.logs.scanned import Averaging, Counter, Printed, Unit
 from dlperf_hpc.model.case import Option
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.readtable import GROUPS
@@ -59,15 +60,27 @@ _OF_DEVICES = (Unit.SAMPLES_PER_S, Unit.TOKENS_PER_S, Unit.UNPADDED_TOKENS_PER_S
 
 def formats_table() -> str:
     """Markdown: every log format, what its reader rests on, and what its figures are."""
-    heads = ("format", "program", "evidence", "printed speed", "counts")
+    heads = ("format", "program", "evidence", "printed speed")
     table = _table(heads, map(_format_row, formats()))
+    rare = {
+        counter: ", ".join(f"`{each.name}`" for each in formats() if each.counter is counter)
+        for counter in Counter
+        if counter is not Counter.OPTIMIZER_STEPS
+    }
+    kinds = "; ".join(f"{counter.value} of {names}" for counter, names in rare.items())
+    counts = f"The number of an iteration counts {kinds}; optimizer steps of all others."
     named = f"{len(programs())} programs are recognised only; `dlperf report --formats` lists them."
-    return f"{len(formats())} formats:\n\n{table}\n{named}\n"
+    return f"{len(formats())} formats:\n\n{table}\n{_wrapped(f'{counts} {named}')}"
+
+
+def _wrapped(text: str) -> str:
+    """A paragraph, wrapped as the pages are."""
+    return "".join(f"{line}\n" for line in textwrap.wrap(text, 120, break_on_hyphens=False))
 
 
 def _format_row(each: Format) -> Sequence[str]:
     speed = f"none: {each.instead}" if each.instead else _speed(each.printed)
-    return f"`{each.name}`", each.title, each.evidence.value, speed, each.counter.value
+    return f"`{each.name}`", each.title, each.evidence.value, speed
 
 
 def _speed(printed: Printed) -> str:
