@@ -38,25 +38,22 @@ def sweep_file(given: Path) -> Path:
     SpecError, which lists the ready sweeps, for a name that none has.
     """
     bare = given.name == str(given) and given.suffix != ".toml"
-    if given.is_dir() and not (bare and _ready(given.name)):
+    ready, known = _ready(given.name) if bare else None, ready_sweeps()
+    if given.is_dir() and ready is None:
         inside = sorted(path.name for path in given.glob("*.toml"))[:_MOST_NAMED]
         hint = f"it holds {', '.join(inside)}" if inside else "give a file that ends in .toml"
-        raise SpecError(
-            str(given), [Issue("file", "is a directory, and a sweep file is wanted", hint)]
-        )
-    if given.is_file() or (not bare and (given.exists() or given.stem not in ready_sweeps())):
+        issue = Issue("file", "is a directory, and a sweep file is wanted", hint)
+    elif given.is_file() or (not bare and (given.exists() or given.stem not in known)):
         return given
-    if not bare:
+    elif not bare:
         hint = f"to use the ready sweep, write its name alone: {given.stem}"
-        raise SpecError(str(given), [Issue("file", "there is no such file", hint)])
-    found = _ready(given.name)
-    if found is not None:
-        return found
-    known = ready_sweeps()
-    hint = nearest(given.name, known) or f"there are: {', '.join(known)}"
-    raise SpecError(
-        str(given), [Issue("sweep", "there is no file and no sweep of this name", hint)]
-    )
+        issue = Issue("file", "there is no such file", hint)
+    elif ready is not None:
+        return ready
+    else:
+        hint = nearest(given.name, known) or f"there are: {', '.join(known)}"
+        issue = Issue("sweep", "there is no file and no sweep of this name", hint)
+    raise SpecError(str(given), [issue])
 
 
 def _ready(name: str) -> Path | None:
@@ -73,12 +70,7 @@ def program_folders(sweep: Path) -> list[Path]:
     """The folders in which a sweep's program is sought by its name, first to last: ``programs/``
     below the current directory and beside the sweep file, the user's own in ``$XDG_CONFIG_HOME`` or
     ``~/.config``, and what comes with the package."""
-    return [
-        Path("programs"),
-        sweep.parent / "programs",
-        _config() / "programs",
-        folder("programs"),
-    ]
+    return [Path("programs"), sweep.parent / "programs", _config() / "programs", folder("programs")]
 
 
 def profile_folders() -> list[Path]:
@@ -87,8 +79,8 @@ def profile_folders() -> list[Path]:
     ``slurm/`` below the current directory, the folders of ``$DLPERF_SITES`` (separated by ``:``),
     the user's own in ``$XDG_CONFIG_HOME`` or ``~/.config``, and what comes with the package.
     """
-    told = os.environ.get("DLPERF_SITES", "").split(os.pathsep)
-    places = [Path(each).expanduser() for each in told if each]
+    sites = os.environ.get("DLPERF_SITES", "").split(os.pathsep)
+    places = [Path(each).expanduser() for each in sites if each]
     return [Path("slurm"), *places, _config(), folder("slurm")]
 
 

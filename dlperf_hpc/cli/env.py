@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import base64
+import hashlib
 import json
 import os
 import shlex
 import subprocess
 import sys
 import tempfile
+import zipfile
+from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import nearest
+from dlperf_hpc.errors import SiteError, nearest
 
 SUMMARY = "make the Python environment of a framework by a recipe that was tried"
 
@@ -24,6 +28,9 @@ examples:
   dlperf env make tensorflow --dir /shared/envs/tensorflow
   dlperf env make deepspeed --python /usr/bin/python3.11 --constraints my-versions.txt
 """
+
+# What pip, not the wheel, puts beside the metadata.
+_OF_THE_INSTALLER = {"RECORD", "INSTALLER", "REQUESTED", "direct_url.json"}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -96,8 +103,6 @@ def _make(arguments: argparse.Namespace) -> int:
     script = ["sh", str(folder("requirements") / "environment.sh"), arguments.name, str(place)]
     with tempfile.TemporaryDirectory(prefix="dlperf-") as scratch:
         if not is_checkout():
-            from dlperf_hpc.bundled.repack import repack
-
             wheel = repack(Path(scratch))
             settings["WRAPPER"] = str(wheel)
             if arguments.dry_run:
@@ -120,6 +125,44 @@ def _make(arguments: argparse.Namespace) -> int:
     else:
         print(f"made: {shlex.quote(str(place))}\nin a site profile this environment is\n{profile}")
     return 0
+
+
+def repack(directory: Path) -> Path:
+    """Write the wheel into ``directory``; its path. SiteError if this package is not installed.
+
+    Another environment gets exactly this version so, also where no package index can be reached.
+    """
+    try:
+        installed = distribution("dlperf_hpc")
+    except PackageNotFoundError:
+        raise SiteError(
+            "dlperf_hpc is not installed in this Python, and no checkout: install it with pip"
+        ) from None
+    target = directory / f"dlperf_hpc-{installed.version}-py3-none-any.whl"
+    lines = []
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, path in _files(installed):
+            content = path.read_bytes()
+            archive.writestr(name, content)
+            digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=")
+            lines.append(f"{name},sha256={digest.decode()},{len(content)}\n")
+        record = f"{_info(installed)}/RECORD"
+        archive.writestr(record, "".join([*lines, f"{record},,\n"]))
+    return target
+
+
+def _info(installed: Distribution) -> str:
+    return f"dlperf_hpc-{installed.version}.dist-info"
+
+
+def _files(installed: Distribution) -> list[tuple[str, Path]]:
+    """Name in the wheel and place on the disk of every file that the wheel had."""
+    top = {"dlperf_hpc", _info(installed)}
+    return [
+        (file.as_posix(), Path(str(installed.locate_file(file))))
+        for file in installed.files or ()
+        if file.parts[0] in top and file.suffix != ".pyc" and file.name not in _OF_THE_INSTALLER
+    ]
 
 
 main = messages.entry(_env, _parser)

@@ -24,8 +24,6 @@ _DEPENDENCIES = {
     "zstandard",
 }
 _WIDTH = 120  # of the line that names what a verb waits for
-
-
 _OLDEST = (3, 11)
 _TOO_OLD = (
     "the verbs need Python 3.11 or newer, and {} is {}.{}: use a newer one on the login node (a"
@@ -50,10 +48,8 @@ def usage_error(where: str, message: str, hint: str | None = None) -> SpecError:
 
 def shortest(path: Path) -> str:
     """A path as one would type it here."""
-    try:
-        return visible(str(path.relative_to(Path.cwd())))
-    except ValueError:
-        return visible(str(path))
+    here = Path.cwd()
+    return visible(str(path.relative_to(here) if path.is_relative_to(here) else path))
 
 
 def say(text: str) -> None:
@@ -118,42 +114,28 @@ def run(verb: Verb, parser: argparse.ArgumentParser, argv: Sequence[str] | None)
 
 
 @contextmanager
-def counting_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """A bar that the caller moves by ``advance(what, done, total)``; it stays on the screen."""
-    with _bar(in_bytes=False) as advance:
-        yield advance
-
-
-@contextmanager
 def reading_bar() -> Iterator[Callable[[int, int, int], None]]:
     """A bar that the caller moves by ``advance(files, bytes_read, bytes_in_all)``; it vanishes."""
-    with _bar(in_bytes=True) as advance:
+    with counting_bar(in_bytes=True) as advance:
         yield lambda files, done, total: advance(f"{files} files", done, total)
 
 
 @contextmanager
-def _bar(in_bytes: bool) -> Iterator[Callable[[str, int, int], None]]:
+def counting_bar(in_bytes: bool = False) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar that the caller moves by ``advance(what, done, total)``; it stays on the screen, but
+    for one of bytes."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        DownloadColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TransferSpeedColumn,
-    )
 
-    words = (TextColumn("{task.description}", markup=False), BarColumn())
-    amount = (
-        (DownloadColumn(), TransferSpeedColumn())
-        if in_bytes
-        else (MofNCompleteColumn(), TimeElapsedColumn())
-    )
-    with Progress(*words, *amount, console=Console(stderr=True), transient=in_bytes) as bar:
+    columns = [progress.TextColumn("{task.description}", markup=False), progress.BarColumn()]
+    if in_bytes:
+        columns += [progress.DownloadColumn(), progress.TransferSpeedColumn()]
+    else:
+        columns += [progress.MofNCompleteColumn(), progress.TimeElapsedColumn()]
+    with progress.Progress(*columns, console=Console(stderr=True), transient=in_bytes) as bar:
         task = bar.add_task("")
         yield lambda what, done, total: bar.update(
             task, description=printable(what), completed=done, total=total

@@ -27,7 +27,6 @@ def point_issues(point: Values, full: Values, registry: Registry) -> list[Issue]
     backend, workload = registry.backends[full["framework"]], registry.workloads[full["model"]]
     found = [
         _backend_issues(full, backend, workload),
-        _length_issues(full, workload),
         _process_issues(full, backend),
         _data_issues(full, workload),
         _optimizer_issues(point, full),
@@ -57,24 +56,18 @@ def _backend_issues(
     if full["precision"] == "fp16" and full["device"] == "cpu":
         yield Issue("precision", NO_FP16)
     if backend.check:
-        for key, message in backend.check(full):
-            yield Issue(key, message)
-
-
-def _length_issues(full: Values, workload: WorkloadDeclaration) -> Iterator[Issue]:
+        yield from itertools.starmap(Issue, backend.check(full))
     shortest, longest = workload.min_seq_len, workload.max_seq_len
     if not shortest <= full["seq_len"] <= longest:
-        range_ = f"{shortest} to {longest} tokens of {workload.name}"
-        yield Issue("seq_len", f"{full['seq_len']} is not within the {range_}")
+        tokens = f"{shortest} to {longest} tokens of {workload.name}"
+        yield Issue("seq_len", f"{full['seq_len']} is not within the {tokens}")
 
 
 def _process_issues(full: Values, backend: BackendDeclaration) -> Iterator[Issue]:
     gpus = Topology.parse(full["topology"]).gpus_per_node
-    rule = f"{backend.name} runs one process per GPU, {gpus} on each node"
-    possible = [None, gpus]
+    rule, possible = f"{backend.name} runs one process per GPU, {gpus} on each node", [None, gpus]
     if backend.one_per_node:
-        rule += ", or a single one"
-        possible.append(1)
+        rule, possible = f"{rule}, or a single one", [*possible, 1]
     if full["processes_per_node"] not in possible:
         message = f"{full['processes_per_node']} is invalid on {full['topology']}: {rule}"
         yield Issue("processes_per_node", message)

@@ -21,17 +21,13 @@ if TYPE_CHECKING:
 class BackendDeclaration:
     """A framework as the wrapper drives it.
 
-    ``library`` says in which framework's form the models must be (``torch``, ``tensorflow``);
-    ``open_session(case, world, workload)`` builds model, data and optimizer and returns a
-    :class:`~dlperf_hpc.train.session.Session`. ``modules`` are what it imports beside ``library``.
-    ``framework_name`` is what the log calls the framework (``DeepSpeed``; ``library`` where it is
-    empty), with the version of the first of ``modules``, or of ``library`` where there are none.
-
-    ``modes`` are those of :data:`~dlperf_hpc.model.case.MODES` that its session can run.
-
-    ``one_per_node`` says that one process may drive all GPUs of a node (processes_per_node = 1).
-    ``check(values)`` gives (key, message) for what is wrong with a case's values, by key, where
-    no single one of them shows it.
+    ``library`` is the form of its models (``torch``, ``tensorflow``); ``open_session(case, world,
+    workload)`` returns a :class:`~dlperf_hpc.train.session.Session`. ``modules`` are what it
+    imports beside ``library``; the log has the version of the first, or of ``library``, under
+    ``framework_name`` (``library`` where it is empty). ``modes`` are those of
+    :data:`~dlperf_hpc.model.case.MODES` that it can run; ``one_per_node``: one process may drive
+    all GPUs of a node. ``check(values)`` gives (key, message) for what is wrong between the values
+    of a case, by key.
     """
 
     name: str
@@ -53,11 +49,10 @@ class BackendDeclaration:
 class SampleLayout:
     """What a sample of real data must be for a case.
 
-    ``kind`` names the family of models ("bert", "gpt2"); token ids are below ``vocab``; a sample
-    has ``seq_len`` tokens and, for BERT, room for ``predictions`` masked positions.
-
-    A model of another family brings its own ``reader(path, layout)``, which opens one file and
-    returns a :class:`dlperf_hpc.data.opening.Shard`; DataError for an invalid file.
+    ``kind`` is the family of models ("bert", "gpt2"); token ids are below ``vocab``; a sample has
+    ``seq_len`` tokens and, for BERT, room for ``predictions`` masked positions. Another family
+    brings its own ``reader(path, layout)``, which opens one file and returns a
+    :class:`dlperf_hpc.data.opening.Shard`; DataError for an invalid file.
     """
 
     kind: str
@@ -72,13 +67,10 @@ class WorkloadDeclaration:
     """A model with its data.
 
     ``build(library, case)`` returns the model in that library's form; ``batch(case, rank)`` the
-    rank's batch of synthetic data, a dict of arrays that are the model's arguments by name.
-
-    ``flops_per_sample(case)`` is model FLOPs of one sample, forward and backward; the log tells it,
-    and the report computes TFLOPS and MFU from it.
-    ``layout(case)`` says what its real data is like; None where it has none.
-    ``check(case)`` gives (key, message) for what the model cannot do of a case whose values hold
-    one by one.
+    rank's batch of synthetic data, a dict of arrays that are the model's arguments by name;
+    ``flops_per_sample(case)`` model FLOPs of one sample, forward and backward. ``layout(case)``
+    says what its real data is like; None where it has none. ``check(case)`` gives (key, message)
+    for what the model cannot do of a case whose values hold one by one.
     """
 
     name: str

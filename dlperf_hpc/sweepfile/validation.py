@@ -57,10 +57,7 @@ def one_of(known: Iterable[str]) -> AfterValidator:
 
 Name = Annotated[
     str,
-    matching(
-        NAME,
-        "write at most 64 letters, digits, '.', '_' and '-', a letter or digit first",
-    ),
+    matching(NAME, "write at most 64 letters, digits, '.', '_' and '-', a letter or digit first"),
 ]
 Line = Annotated[str, matching(LINE, "write one line without control characters")]
 

@@ -145,7 +145,7 @@ def test_an_environment_gets_the_wheel_that_is_installed(
     assert f"--no-deps --force-reinstall {name}\n" in call(tmp_path, dlperf, *make)
     code = """
 import pathlib, sys
-from dlperf_hpc.bundled.repack import repack
+from dlperf_hpc.cli.env import repack
 print(repack(pathlib.Path(sys.argv[1])).name)
 """
     python = str(Path(dlperf).with_name("python"))
