@@ -299,19 +299,18 @@ def _ailments(devices: Sequence[Facts]) -> Iterator[str]:
         # Where each rank is shown its own GPU only, each of them is number 0.
         apart = f" ({device['uuid']})" if numbers[device["index"]] > 1 else ""
         name = f"GPU {device['index']}{apart}"
-        if device.get("ecc"):
-            yield f"{name}: {device['ecc']} uncorrected memory errors since the last restart"
-        remap = device.get("remap") or {}
-        if remap.get("failed"):
-            yield f"{name}: memory rows could not be remapped"
-        if remap.get("pending"):
-            yield f"{name}: remapped memory rows wait for a restart"
-        why = throttle_words(device.get("throttle") or 0)
-        if why:
-            yield f"{name}: throttled ({why})"
-        if device.get("others"):
-            pids = ", ".join(map(str, device["others"]))
-            yield f"{name}: in use by other processes (pid {pids})"
+        remap, why = device.get("remap") or {}, throttle_words(device.get("throttle") or 0)
+        pids = ", ".join(map(str, device.get("others") or ()))
+        signs = {
+            f"{device.get('ecc')} uncorrected memory errors since the last restart": device.get(
+                "ecc"
+            ),
+            "memory rows could not be remapped": remap.get("failed"),
+            "remapped memory rows wait for a restart": remap.get("pending"),
+            f"throttled ({why})": why,
+            f"in use by other processes (pid {pids})": pids,
+        }
+        yield from (f"{name}: {words}" for words, present in signs.items() if present)
 
 
 def _cpus(trial: Trial, nodes: Sequence[Facts]) -> CheckResult:

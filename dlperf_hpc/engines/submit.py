@@ -18,6 +18,7 @@ import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 
 from dlperf_hpc.engines import get_engine
@@ -50,6 +51,7 @@ from dlperf_hpc.records.manifest import (
 _POLL_S = 0.2
 _GONE_S = 30.0  # how long a cancelled task may take to end
 _LOOK_S = 0.5
+_id = attrgetter("id")  # of runs
 _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
@@ -137,11 +139,11 @@ def missing_arrays(
     requested = ledger.manifest.runs if requested is None else requested
     if not get_engine(ledger.manifest.engine).detached:
         return _missing_here(ledger, requested)
-    wanted, tasks = {run.id for run in requested}, ledger.tasks()
+    wanted, tasks = {*map(_id, requested)}, ledger.tasks()
     kept_back = {array.token for array in ledger.kept_back()}
     missing = [a for a in ledger.arrays if a.token in kept_back or _left_runs(ledger, a, tasks)]
     found = _without_ok(ledger, tuple(missing))
-    return tuple(each for each in found if not wanted.isdisjoint(_ids(ledger.rest(each))))
+    return tuple(each for each in found if not wanted.isdisjoint(map(_id, ledger.rest(each))))
 
 
 def _missing_here(ledger: Ledger, requested: Sequence[Run]) -> tuple[Array, ...]:
@@ -152,7 +154,7 @@ def _missing_here(ledger: Ledger, requested: Sequence[Run]) -> tuple[Array, ...]
     left = [run for run in requested if run.id not in finished]
     fresh = tuple(array for array in ledger.arrays if ledger.outcome(array) is None)
     queued = itertools.chain.from_iterable(array.tasks for array in fresh)
-    if [run.id for run in queued] == [run.id for run in left]:
+    if [*map(_id, queued)] == [*map(_id, left)]:
         return fresh
     return save_arrays(ledger, rerun_arrays(ledger, left))
 
@@ -206,19 +208,15 @@ def _without_ok(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         for run in filter(files.may_have, runs)
         if quick_result(run, ledger.root, None, float("inf")).status is Status.OK
     }
-    done = [array for array in arrays if not taken.isdisjoint(_ids(rest.get(array.token, ())))]
+    done = [array for array in arrays if not taken.isdisjoint(map(_id, rest.get(array.token, ())))]
     if not done:
         return arrays
     kept = tuple(array for array in arrays if array not in done)
-    covered = taken.union(*(_ids(rest.get(array.token, ())) for array in kept))
+    covered = taken.union(*(map(_id, rest.get(array.token, ())) for array in kept))
     left = {run.id: run for array in done for run in _left_runs(ledger, array, tasks)}
     for run in covered & left.keys():
         del left[run]
     return (*kept, *save_arrays(ledger, rerun_arrays(ledger, left.values())))
-
-
-def _ids(runs: Iterable[Run]) -> set[str]:
-    return {run.id for run in runs}
 
 
 def _left_runs(ledger: Ledger, array: Array, tasks: Mapping[str, Task]) -> list[Run]:

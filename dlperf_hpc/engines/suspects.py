@@ -190,7 +190,8 @@ def _of_environments(ledger: Ledger, ended: Iterable[tuple[RunResult, Verdict]])
     environment can lack, and of what more than one node lacks."""
     found = defaultdict[tuple[str, str], list[tuple[str, set[str]]]](list)
     environment = {run.id: run.case.environment for run in ledger.manifest.runs}
-    for run, verdict in ((result.run.id, verdict) for result, verdict in ended):
+    for result, verdict in ended:
+        run = result.run.id
         if verdict.status is Status.FAILED and verdict.fault in KINDS:
             found[environment[run], verdict.fault].append((run, {*verdict.hosts}))
     return {
