@@ -2,9 +2,8 @@
 job of a sweep, which writes its report when the arrays have ended (``--report``).
 
 The report job stands among the submissions under the sweep's name and a token that no array has:
-who cancels the sweep's jobs ends it with them, and to everybody else the row is nobody's. It runs
-no rank: the batch script runs ``dlperf report`` with the Python that submits, as it runs the
-epilogue.
+who cancels the sweep's jobs ends it with them. It runs no rank: the batch script runs ``dlperf
+report`` with the Python that submits, as it runs the epilogue.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""After the last rank: the record of a run whose ranks could not write it themselves.
+"""``python -m dlperf_hpc.engines.epilogue <sweep directory> <array> <exit code>``: after the last
+rank, the record of a run whose ranks could not write it themselves.
 
-Run by the batch script, or the local queue, with the launcher's exit code. Ranks that were
-killed, or never started, leave no record; what srun or mpiexec printed says why. (The exit code
-alone does not: srun of Slurm 22.05 leaves with 0 when the only node of its step dies.)
-
-``python -m dlperf_hpc.engines.epilogue <sweep directory> <array> <exit code>``
+Ranks that were killed, or never started, leave no record; what srun or mpiexec printed says why.
+(The exit code alone does not: srun of Slurm 22.05 leaves with 0 when the only node of its step
+dies.)
 """
 
 from __future__ import annotations
@@ -19,32 +18,21 @@ from dlperf_hpc.engines.postmortem import explain, rank_of, tail
 from dlperf_hpc.engines.suspects import hosts_of_launch, learn
 from dlperf_hpc.errors import AttemptError, DlperfError, LogError
 from dlperf_hpc.model.result import Status
-from dlperf_hpc.records import layout, supervision
+from dlperf_hpc.records import layout, store, supervision
 from dlperf_hpc.records.failures import HARDWARE, LAUNCHER, Verdict, recorded
-from dlperf_hpc.records.layout import (
-    JOB_ENDS,
-    REPEAT,
-    REQUEUE,
-    RunPaths,
-    launch_id,
-    repeat_in_job,
-    task_index,
-    task_name,
-)
 from dlperf_hpc.records.ledger import find_array
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import Record, read_record
-from dlperf_hpc.records.store import Attempt, complete_log, finish, open_attempt, read_failures
 
 
 def close(root: Path, array: str, code: int) -> Verdict:
     """Make the record of this task's run if no rank has; what the record says of its end."""
     manifest = read_manifest(root)
-    run = find_array(root, manifest, array).run_of(task_index(), repeat_in_job())
-    complete_log(RunPaths(root, run.id))
+    run = find_array(root, manifest, array).run_of(layout.task_index(), layout.repeat_in_job())
+    store.complete_log(layout.RunPaths(root, run.id))
     try:
-        attempt = open_attempt(manifest.sweep, run, root, launch_id())
+        attempt = store.open_attempt(manifest.sweep, run, root, layout.launch_id())
     except AttemptError as error:  # as each rank has said: there is nothing to write down
         print(f"dlperf_hpc: AttemptError: {error}")
         return Verdict(Status.FAILED, str(error))
@@ -55,7 +43,7 @@ def close(root: Path, array: str, code: int) -> Verdict:
         supervision.end(attempt, manifest.measure, manifest.programs[run.case.framework].read)
     record = read_record(attempt.paths.record, detail=False)
     if record is None:
-        output = tail(root / layout.JOBS / f"{task_name()}.out", launch_id())
+        output = tail(root / layout.JOBS / f"{layout.task_name()}.out", layout.launch_id())
         record = _explained(attempt, code, output)
     if run.case.launch:
         supervision.clear(attempt)
@@ -66,9 +54,9 @@ def close(root: Path, array: str, code: int) -> Verdict:
     return recorded(record)
 
 
-def _explained(attempt: Attempt, code: int, output: str) -> Record:
+def _explained(attempt: store.Attempt, code: int, output: str) -> Record:
     """Write the record of an attempt by what is left of it; what it says of the end."""
-    failures = read_failures(attempt)
+    failures = store.read_failures(attempt)
     verdict = explain(code, output, failures, attempt.run.case.ranks)
     if not verdict.hosts:
         verdict = replace(verdict, hosts=_hosts(attempt, verdict, output))
@@ -77,11 +65,11 @@ def _explained(attempt: Attempt, code: int, output: str) -> Record:
     detail: Record = verdict.codes()
     if attempt.run.case.launch:
         detail.update(supervision.detail(attempt))
-    finish(attempt, verdict.status, verdict.reason, detail=detail)
+    store.finish(attempt, verdict.status, verdict.reason, detail=detail)
     return {"status": verdict.status.value, "reason": verdict.reason, **detail}
 
 
-def _hosts(attempt: Attempt, verdict: Verdict, output: str) -> tuple[str, ...]:
+def _hosts(attempt: store.Attempt, verdict: Verdict, output: str) -> tuple[str, ...]:
     """Where a fault, or a device that broke, was seen of which no rank has given an account."""
     if verdict.cause == HARDWARE:
         hosts, ranks, rank = _nodes(attempt), attempt.run.case.ranks, rank_of(verdict.reason)
@@ -92,7 +80,7 @@ def _hosts(attempt: Attempt, verdict: Verdict, output: str) -> tuple[str, ...]:
     return tuple(hosts_of_launch(verdict.fault, output))
 
 
-def _nodes(attempt: Attempt) -> list[Any]:
+def _nodes(attempt: store.Attempt) -> list[Any]:
     """The nodes of the run in the order of its ranks; none if its log does not tell them."""
     try:
         world = read_log(attempt.paths.log, iterations=False).tables.get("world", {})
@@ -111,10 +99,10 @@ def main(argv: list[str]) -> int:
         print(f"dlperf_hpc: no record: {error}", file=sys.stderr)
         return 1
     # Of a job of several runs the next ones go on instead.
-    alone = not os.environ.get(REPEAT)
+    alone = not os.environ.get(layout.REPEAT)
     if ended.status is Status.PREEMPTED or (alone and ended.cause == LAUNCHER):
-        return REQUEUE
-    return JOB_ENDS if ended.status in (Status.CANCELLED, Status.NODE_FAILED) else 0
+        return layout.REQUEUE
+    return layout.JOB_ENDS if ended.status in (Status.CANCELLED, Status.NODE_FAILED) else 0
 
 
 if __name__ == "__main__":

@@ -25,7 +25,6 @@ from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, number_o
 from dlperf_hpc.files import open_append
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.layout import MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Environment, Site
@@ -167,7 +166,7 @@ def queued_task(
         **environment.local_variables(),
     }
     if ENGINE.without_mpi(environment, [array]):
-        env[MPI_VARIABLE] = NO_MPI
+        env[layout.MPI_VARIABLE] = layout.NO_MPI
     else:
         ranks = array.tasks[0].case.ranks_per_node
         argv = [find_mpiexec() or "mpiexec", "-n", str(ranks), *argv]

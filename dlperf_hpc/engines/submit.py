@@ -1,9 +1,8 @@
-"""From a plan to jobs: a sweep's directory, what of it is missing, and submitting that.
+"""From a plan to jobs: what of a sweep is missing, and submitting that.
 
-Who submits holds the directory's lock (:func:`submit_lock`): one at a time, whatever kills it.
-Every array is noted as about to be submitted, then submitted, then noted with what came of it:
-wherever a kill comes between, the next command finds out what became of it before it submits
-anything.
+Who submits holds the directory's lock (:func:`submit_lock`), whatever kills it. Every array is
+noted as about to be submitted, then submitted, then noted with what came of it: wherever a kill
+comes between, the next command finds out what became of it before it submits anything.
 """
 
 from __future__ import annotations

@@ -26,20 +26,11 @@ from dlperf_hpc.errors import DlperfError, printable
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import RunResult, Status
+from dlperf_hpc.records import layout, quarantine
 from dlperf_hpc.records.collect import Files, full_results
 from dlperf_hpc.records.failures import HARDWARE, Verdict, recorded, with_codes
-from dlperf_hpc.records.layout import RunPaths, launch_id, repeat_in_job, task_index
 from dlperf_hpc.records.ledger import Ledger, find_array
 from dlperf_hpc.records.manifest import Manifest, read_manifest
-from dlperf_hpc.records.quarantine import (
-    KINDS,
-    EnvironmentFault,
-    entry_for,
-    hold_back,
-    is_end_of,
-    reason,
-    several,
-)
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import failure_hosts, leave_undone
 
@@ -61,10 +52,10 @@ def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -
     node. OSError if the marker cannot be written."""
     verdict = recorded(record)
     kind = verdict.fault
-    if kind not in KINDS:
+    if kind not in quarantine.KINDS:
         return
     needed = _RUNS_ON_ONE_NODE
-    if KINDS[kind].certain or get_engine(manifest.engine).max_nodes == 1:
+    if quarantine.KINDS[kind].certain or get_engine(manifest.engine).max_nodes == 1:
         needed = 1
     same, rest = [verdict], []
     for paths, found in _started_runs(root, manifest, run, kind):
@@ -72,28 +63,30 @@ def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -
             same.append(recorded(found))
         else:
             rest.append((paths, found))
-    everywhere = several({host for each in same for host in each.hosts})
+    everywhere = quarantine.several({host for each in same for host in each.hosts})
     if everywhere or (len(same) >= needed and not any(starmap(_got_further, rest))):
         words = printable(verdict.reason)[:_LONGEST]
-        entry = EnvironmentFault(kind, run.case.framework, run.id, words)
-        hold_back(root, run.case.environment, entry)
-        print(f"dlperf_hpc: other runs are held back: {reason(run.case.environment, entry)}")
+        entry = quarantine.EnvironmentFault(kind, run.case.framework, run.id, words)
+        quarantine.hold_back(root, run.case.environment, entry)
+        why = quarantine.reason(run.case.environment, entry)
+        print(f"dlperf_hpc: other runs are held back: {why}")
 
 
 def _started_runs(
     root: Path, manifest: Manifest, run: Run, kind: str
-) -> Iterator[tuple[RunPaths, Mapping[str, Any] | None]]:
+) -> Iterator[tuple[layout.RunPaths, Mapping[str, Any] | None]]:
     """The other runs that this fault would be the end of, those that have begun, with their
     records."""
     files = Files(root)
     for each in manifest.runs:
         same = each.case.environment == run.case.environment and each.id != run.id
-        if same and is_end_of(kind, run.case.framework, each.case) and files.may_have(each):
-            paths = RunPaths(root, each.id)
+        its_end = same and quarantine.is_end_of(kind, run.case.framework, each.case)
+        if its_end and files.may_have(each):
+            paths = layout.RunPaths(root, each.id)
             yield paths, read_record(paths.record, detail=False)
 
 
-def _got_further(paths: RunPaths, record: Mapping[str, Any] | None) -> bool:
+def _got_further(paths: layout.RunPaths, record: Mapping[str, Any] | None) -> bool:
     """Whether a run has had its ranks, its framework and its devices."""
     if record is not None and record["status"] == Status.OK.value:
         return True
@@ -118,12 +111,12 @@ def hosts_of_launch(kind: str, output: str, env: Mapping[str, str] = os.environ)
 def held(root: Path, array_name: str) -> bool:
     """Whether this task's run is held back; its record then says so."""
     manifest = read_manifest(root)
-    run = find_array(root, manifest, array_name).run_of(task_index(), repeat_in_job())
-    entry = entry_for(root, run.case)
+    run = find_array(root, manifest, array_name).run_of(layout.task_index(), layout.repeat_in_job())
+    entry = quarantine.entry_for(root, run.case)
     if entry is None:
         return False
-    why = reason(run.case.environment, entry)
-    if not leave_undone(manifest.sweep, run, root, launch_id(), why):
+    why = quarantine.reason(run.case.environment, entry)
+    if not leave_undone(manifest.sweep, run, root, layout.launch_id(), why):
         return False
     print(printable(f"dlperf_hpc: {Status.HELD_BACK.value}: {run.id}: {why}"))
     return True
@@ -160,7 +153,7 @@ def _verdict(ledger: Ledger, result: RunResult) -> Verdict:
     say it."""
     if result.status not in _DEATHS:
         return Verdict(result.status)
-    paths = RunPaths(ledger.root, result.run.id)
+    paths = layout.RunPaths(ledger.root, result.run.id)
     record = read_record(paths.record, detail=False)
     verdict = Verdict(result.status) if record is None else with_codes(recorded(record))
     return replace(verdict, hosts=verdict.hosts or tuple(failure_hosts(paths, result.attempt)))
@@ -192,12 +185,13 @@ def _of_environments(ledger: Ledger, ended: Iterable[tuple[RunResult, Verdict]])
     environment = {run.id: run.case.environment for run in ledger.manifest.runs}
     for result, verdict in ended:
         run = result.run.id
-        if verdict.status is Status.FAILED and verdict.fault in KINDS:
+        if verdict.status is Status.FAILED and verdict.fault in quarantine.KINDS:
             found[environment[run], verdict.fault].append((run, {*verdict.hosts}))
     return {
         run
         for (_, kind), runs in found.items()
-        if KINDS[kind].certain or several(set().union(*(hosts for _, hosts in runs)))
+        if quarantine.KINDS[kind].certain
+        or quarantine.several(set().union(*(hosts for _, hosts in runs)))
         for run, _ in runs
     }
 

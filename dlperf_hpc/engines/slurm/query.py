@@ -1,17 +1,13 @@
 """What Slurm says of a sweep's jobs, in our words; and which job an array became if its answer was
-lost: sbatch was killed, or timed out after the controller had accepted.
-
-States come from one squeue, and one sacct for what squeue has forgotten. Every array has a token,
-unique to it, which its job bears as comment; jobs are looked for by it before anything is sent
-again. A job that squeue has forgotten has left its output file.
+lost: sbatch was killed, or timed out after the controller had accepted. Every array has a token,
+which its job bears as comment: jobs are looked for by it before anything is sent again.
 
 Every row that we ask squeue for stands between two marks, the header too: what a site's wrapper
 prints around them is no row, and an answer without header, or with half a row, is no answer. What
 is not known must not be taken for gone.
 
 The table of states is complete for those in Slurm's own source: base states and the flags that
-squeue and sacct show in their place, slurm/slurm.h (``enum job_states``, ``JOB_STATE_FLAGS``). A
-state that is not there is unknown, never failed.
+squeue and sacct show in their place, slurm/slurm.h (``enum job_states``, ``JOB_STATE_FLAGS``).
 """
 
 from __future__ import annotations

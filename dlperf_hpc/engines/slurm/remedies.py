@@ -3,11 +3,8 @@ on how many array tasks a user may have in the queue.
 
 What applies to a job is decided by its QOS, its partition's, and an association that a site's
 plug-in may choose. Before anything is submitted, the likely limits help; once sbatch has refused, a
-value is given only where it can be no other's, for what it says is written into site profiles, and
-decides whether `sweep --wait` goes on.
-
-Some sites forbid ``scontrol`` or ``sacctmgr``, and some have no accounting: that is no error, what
-they would say is not known then.
+value is given only where it can be no other's: it is written into site profiles, and decides
+whether `sweep --wait` goes on. Where a site forbids ``scontrol`` or ``sacctmgr``, nothing is known.
 """
 
 from __future__ import annotations

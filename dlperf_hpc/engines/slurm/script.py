@@ -29,17 +29,6 @@ from dlperf_hpc.engines.site import Environment, Site, mountable
 from dlperf_hpc.errors import Issue, LedgerError, SpecError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.forms import NODE_LIST
-from dlperf_hpc.records.layout import (
-    ARRAY_MARK,
-    EXCLUDED,
-    JOB_ENDS,
-    JOB_SECONDS,
-    LAUNCH_MARK,
-    REPEAT,
-    REQUEUE,
-    REQUEUE_BOUND,
-    SETUP_MARK,
-)
 from dlperf_hpc.records.manifest import Array
 
 if TYPE_CHECKING:
@@ -72,7 +61,7 @@ _FIND_MODULE = (
 # A step that fails, or leaves the shell, is named in the output.
 _TRAP = (
     """trap 'dlperf_status=$?; [ -z "$dlperf_line" ] ||"""
-    f""" printf "{SETUP_MARK} %d: %s\\n" "$dlperf_status" "$dlperf_line" >&2' EXIT"""
+    f""" printf "{layout.SETUP_MARK} %d: %s\\n" "$dlperf_status" "$dlperf_line" >&2' EXIT"""
 )
 _UNBOUND = {"none": "--gpu-bind=none", "tres-none": "--tres-bind=gres/gpu:none"}
 
@@ -287,14 +276,16 @@ def _gpu_request(array: Array, site: Site) -> dict[str, Any]:
 def _setup_lines(
     root: Path, array: Array, site: Site, environment: Environment, program: TaskProgram
 ) -> list[str]:
-    mark = f"echo {shlex.quote(f'{ARRAY_MARK} {array.token}')}"
+    mark = f"echo {shlex.quote(f'{layout.ARRAY_MARK} {array.token}')}"
     # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
-    launch = f"{LAUNCH_MARK} {_TASK}.{_RESTARTS}"
+    launch = f"{layout.LAUNCH_MARK} {_TASK}.{_RESTARTS}"
     lines = [mark]
     if array.repeats_per_job > 1:
-        lines.append(f"for {REPEAT} in {' '.join(map(str, range(array.repeats_per_job)))}; do")
-        lines.append(f"export {REPEAT} {JOB_SECONDS}=$SECONDS")
-        launch += f".${REPEAT}"
+        lines.append(
+            f"for {layout.REPEAT} in {' '.join(map(str, range(array.repeats_per_job)))}; do"
+        )
+        lines.append(f"export {layout.REPEAT} {layout.JOB_SECONDS}=$SECONDS")
+        launch += f".${layout.REPEAT}"
     lines += [f'echo "{launch}"', "(", *_first_lines(root, array, site, program)]
     lines += _environment_lines(environment, site.requeue)
     if site.cpus_per_task:
@@ -313,7 +304,7 @@ def _first_lines(root: Path, array: Array, site: Site, program: TaskProgram) -> 
     lines = [f"if [ -f {marker} ] && {gate}; then exit 0; fi"]
     if site.spread:
         words = (sys.executable, *module_option(), "dlperf_hpc.engines.slurm.spread")
-        own = f"{EXCLUDED}={shlex.quote(_excluded(array, site))}"
+        own = f"{layout.EXCLUDED}={shlex.quote(_excluded(array, site))}"
         lines.append(f"{own} {shlex.join([*words, str(root), array.name])} || true")
     return lines
 
@@ -344,11 +335,11 @@ def _teardown_lines(array: Array, site: Site, program: TaskProgram) -> list[str]
     if array.repeats_per_job > 1 or site.requeue:
         lines.append("dlperf_ended=$?")
     if array.repeats_per_job > 1:
-        over = f"[ $dlperf_ended -eq {REQUEUE} ] || [ $dlperf_ended -eq {JOB_ENDS} ]"
+        over = f"[ $dlperf_ended -eq {layout.REQUEUE} ] || [ $dlperf_ended -eq {layout.JOB_ENDS} ]"
         lines += [f"if {over}; then break; fi", "done"]
     if site.requeue:
         lines.append(
-            f'[ $dlperf_ended -ne {REQUEUE} ] || [ "{_RESTARTS}" -ge {site.requeue} ] ||'
+            f'[ $dlperf_ended -ne {layout.REQUEUE} ] || [ "{_RESTARTS}" -ge {site.requeue} ] ||'
             f' scontrol requeue "{_TASK}"'
         )
     return [*lines, "exit $dlperf_code"]
@@ -375,7 +366,7 @@ def _environment_lines(environment: Environment, requeue: int | None) -> list[st
         cleared = (*_OTHER_PYTHONS, *(_OTHER_CONDAS if environment.conda else ()))
         lines.append(f"unset {' '.join(cleared)}")
     if requeue:
-        steps.append(f'[ "{_RESTARTS}" -le {requeue} ] {REQUEUE_BOUND}')
+        steps.append(f'[ "{_RESTARTS}" -le {requeue} ] {layout.REQUEUE_BOUND}')
     steps += [*_module_steps(environment), *_conda_steps(environment), *environment.setup]
     if steps:
         lines.append(_TRAP)

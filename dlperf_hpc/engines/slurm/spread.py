@@ -1,11 +1,9 @@
 """Repeats of a case on other nodes each: ``spread = true`` of the site profile.
 
-All repeats are tasks of arrays that are submitted at once, when nobody knows yet which nodes the
-first will get. So each task, as it begins, notes its own nodes and takes them off what the waiting
-repeats of its cases may have (``scontrol update ... ExcNodeList``), while enough nodes are left;
-else what the earliest repeats had may be had again. Repeats that run at the same time are on
-different nodes anyway. Nothing of this happens within a window, and where it fails the repeats
-simply run where Slurm puts them.
+When all repeats are submitted, nobody knows yet which nodes the first will get. So each task, as it
+begins, notes its own nodes and takes them off what the waiting repeats of its cases may have
+(``scontrol update ... ExcNodeList``), while enough nodes are left; else what the earliest repeats
+had may be had again. Where this fails the repeats run where Slurm puts them.
 """
 
 from __future__ import annotations
