@@ -220,10 +220,10 @@ def _head(collection: Collection, pace: _Pace, over: bool) -> list[str]:
 
 
 @contextlib.contextmanager
-def _screen(console: Console) -> Iterator[_Screen | _Lines]:
+def _screen(console: Console) -> Iterator[_Screen | _ChangeLines]:
     """What shows each look: a screen that is drawn anew, or lines."""
     if not console.is_terminal:
-        lines = _Lines(console)
+        lines = _ChangeLines(console)
         try:
             yield lines
         finally:
@@ -247,7 +247,7 @@ class _Screen:
         self._live.update(Group(*_parts(collection, head, directory)), refresh=True)
 
 
-class _Lines:
+class _ChangeLines:
     """Lines for a file or a pipe: one for each look that saw a change, the tables at the end."""
 
     def __init__(self, console: Console) -> None:
