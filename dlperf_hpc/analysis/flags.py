@@ -95,8 +95,8 @@ FLAGS: Mapping[str, str] = {
     "an InfiniBand or RoCE port of the first rank's node is up",
     "nccl-net-in-node": "ranks of one node talked over the network, by NCCL's own lines: neither "
     "NVLink, PCI nor shared memory",
-    "does-not-fit": "no run counts, and one ran out of memory: how much the case needs is told by "
-    "the line through smaller batches",
+    "does-not-fit": "no run counts, and one ran out of memory: the line through smaller batches "
+    "shows how much the case needs",
     "recompiled": "in a window that counts torch.compile made another graph: its time is also that "
     "of compiling (a longer `measure.warmup`, or data of one shape)",
     "graph-breaks": "torch.compile could not take a model that counts as it is, and left parts of "
