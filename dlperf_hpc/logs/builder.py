@@ -147,11 +147,8 @@ class ReadingBuilder:
             self.counts.append(count)
 
     def fact(self, line: Line, name: str, value: Any) -> None:
-        """Add a setting that the log states; ``name`` is one of ``FACTS``.
-
-        A setting that is stated again with its latest value is not added again. One that had
-        another value in between is: several runs may share a file.
-        """
+        """Add a setting that the log states; ``name`` is one of ``FACTS``. One that is stated again
+        is not added again unless it had another value in between: runs may share a file."""
         kind = FACTS[name]
         if kind is int and value is not None:
             value = _whole(value) or None
@@ -173,11 +170,8 @@ class ReadingBuilder:
         return self.state.get("facts", {}).get(name)
 
     def hold(self, line: Line, name: str, value: Any) -> None:
-        """Keep a setting back until a figure shows whose log it is: :meth:`release_held`.
-
-        ``Batch size: 96`` may be any program's line; only in front of ``Iter #0: 11.5 img/sec per
-        GPU`` is it a setting of that benchmark. Of very many settings the first hundred are kept.
-        """
+        """Keep a setting back until a figure shows whose log it is (:meth:`release_held`): ``Batch
+        size: 96`` may be any program's line. Of very many settings the first hundred are kept."""
         held = self.state.setdefault("held", [])
         if len(held) < _MAX_HELD:
             held.append((line._replace(text=""), name, value))
@@ -200,12 +194,9 @@ class ReadingBuilder:
 
     def in_epoch(self, line: Line, epoch: int, done: int, length: int | None = None) -> int | None:
         """Iterations done since the first epoch of the file began, of a number that begins anew
-        with each epoch, as the running average beside it does.
-
-        ``length`` is the number of an epoch's iterations as the line states it. None for a line
-        that states another than those before it, unless the line before it does as well: it may be
-        damaged.
-        """
+        with each epoch, as the running average beside it does. ``length`` is the number of an
+        epoch's iterations as the line states it. None for a line, which may be damaged, that states
+        another than those before it, unless the line before it does as well."""
         if length is not None and not self._fits(line, length):
             return None
         first = min(epoch, self.state.get("first_epoch", epoch))
@@ -239,10 +230,8 @@ class ReadingBuilder:
     def over_epochs(self, line: Line, epoch: int, done: int) -> int:
         """Iterations done since the file began, of a number that begins anew with each epoch.
 
-        ``state["epoch_length"]`` is the number of an epoch's iterations if the log states it. If
-        the log does not, an epoch is taken to have as many iterations as were printed of it, which
-        is too few where the last ones were not printed: the numbers increase, and a note names the
-        assumption.
+        Where the log does not state an epoch's iterations (``state["epoch_length"]``), an epoch is
+        taken to have as many as were printed of it, which may be too few: a note names that.
         """
         length = self.state.get("epoch_length")
         if length:
@@ -257,22 +246,16 @@ class ReadingBuilder:
             before[epoch] = before[epochs[place - 1]] + most[epochs[place - 1]] if place else 0
             epochs.insert(place, epoch)
             if len(epochs) == 2:
-                self.note(
-                    line,
-                    "an epoch's number of iterations is taken from the last one printed of it:"
-                    " the log does not say it",
-                )
+                why = "an epoch's number of iterations is taken from the last one printed of it:"
+                self.note(line, f"{why} the log does not say it")
         most[epoch] = max(most.get(epoch, 0), done)
         return before[epoch] + done
 
     def on_one_line(self, done: int, seconds: float) -> float:
-        """The time of step ``done``, ``seconds`` since its run began, on one time line of the file.
-
-        This is for clocks that begin at 0 with each run. A run begins where the step is lower than
-        that of the line before; its stamps lie behind those of the run before, or else a line with
-        an earlier stamp would be taken for another rank's. What lies between two runs is not known,
-        and does not matter: a window lies in one run. Call it before the step is added.
-        """
+        """The time of step ``done``, ``seconds`` since its run began, on one time line of the file,
+        for clocks that begin at 0 with each run. A run begins where the step is lower than that of
+        the line before; its stamps lie a day behind those of the run before, or else a line with an
+        earlier stamp would be taken for another rank's. Call it before the step is added."""
         before = self.last_step()
         if before and before.stamp is not None and done < before.iteration:
             self.state["since"] = before.stamp + _APART_S

@@ -1,14 +1,12 @@
 """The settings and tags of a run by the path of its log, when another program wrote it.
 
-DLPerf's extraction knows one layout, ``bz32/4n8g/bert_b32_fp32_1.log``, and reads it by position:
-a case of ten nodes or a name with one word more ends it, and two variants with one name become
-one run. Here every word of the name is looked at by itself; what is no setting is a tag, so that
-runs which differ in it are never taken for repeats of each other.
+DLPerf's layout is ``bz32/4n8g/bert_b32_fp32_1.log``. Every word of a name is looked at by itself;
+what is no setting is a tag, so that runs which differ in it are never taken for repeats.
 
-The file's name is read first, then its folders upwards as far as they look like a layout of
-logs; the first folder that does not ends it. Only whole tokens are words: ``b32user`` is no batch
-size. DLPerf and those who publish beside it (NVIDIA, Paddle) write ``b``, ``bs`` and ``bz`` for the
-batch of one GPU and ``gpu32`` for all GPUs, Megatron ``mbs`` for that of one replica.
+The file's name is read first, then its folders upwards as far as they look like a layout of logs.
+Only whole tokens are words: ``b32user`` is no batch size. DLPerf, NVIDIA and Paddle write ``b``,
+``bs`` and ``bz`` for the batch of one GPU and ``gpu32`` for all GPUs, Megatron ``mbs`` for the
+batch of one replica.
 """
 
 from __future__ import annotations

@@ -161,11 +161,8 @@ Column = Optional[Numbers]  # None: no step has a value
 
 
 class LogSteps(Sequence[LogStep]):
-    """Steps as columns: a :class:`LogStep` is made when it is asked for.
-
-    A column takes 8 bytes a step where a named tuple and its numbers take 40, and a block's lines
-    become steps, bytes of the cache and a window's figures without a loop over them in Python.
-    """
+    """Steps as columns, which take 8 bytes a number where a named tuple's take 40: a block's lines
+    become steps, bytes of the cache and a window's figures without a loop over them in Python."""
 
     __slots__ = ("_columns", "_late")
 
@@ -377,18 +374,9 @@ class Note(NamedTuple):
 
 
 FACTS: Mapping[str, type] = {
-    "framework": str,
-    "model": str,
-    "precision": str,
-    "xla": bool,
-    "nodes": int,
-    "gpus_per_node": int,
-    "devices": int,
-    "batch_size": int,
-    "global_batch": int,
-    "accumulation": int,
-    "seq_len": int,
-    "repeat": int,
+    **{"framework": str, "model": str, "precision": str, "xla": bool},
+    **{"nodes": int, "gpus_per_node": int, "devices": int, "batch_size": int},
+    **{"global_batch": int, "accumulation": int, "seq_len": int, "repeat": int},
 }
 """Names of facts and their types. ``batch_size`` is per device, ``devices`` over all nodes;
 ``global_batch`` is samples per optimizer step over all devices."""
@@ -417,9 +405,9 @@ class ScannedFile:
 
     ``facts`` are the settings that the log states, in the order of its lines; ``end_line`` is the
     number of lines; ``cut``: the last of these has no newline and was not read, since it may not be
-    whole. ``launcher`` is the launcher's name (:mod:`.scan.prefixes`). Of a file without a reading,
-    ``program`` is who wrote it, where its lines tell (:mod:`.programs`), and ``nearest`` a line
-    that a format has asked for and could not read, and why. ``nccl`` is which way NCCL's ranks
+    whole. ``launcher`` is the launcher's name (:mod:`.scan.launchers`). Of a file without a
+    reading, ``program`` is who wrote it, where its lines say it, and ``nearest`` a line that a
+    format has a literal of and could not read, and why. ``nccl`` is which way NCCL's ranks
     talked, by its own lines (:meth:`dlperf_hpc.records.nccl.Connections.facts`).
     """
 
@@ -431,7 +419,7 @@ class ScannedFile:
     facts: tuple[Fact, ...] = ()
     troubles: tuple[Trouble, ...] = ()
     notes: tuple[Note, ...] = ()
-    launcher: str = field(default="")
+    launcher: str = ""
     program: str = ""
     nearest: str = ""
     nccl: dict[str, Any] = field(default_factory=dict)

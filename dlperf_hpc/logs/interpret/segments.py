@@ -1,9 +1,9 @@
 """The runs of a program in one log: of each one rank, in order, every iteration once.
 
-A log may hold lines of many ranks, with or without a rank's label; an iteration twice, where a step
-was skipped for an overflow of the loss scale; and several runs, one after the other, where a job
-was requeued or a file was appended to. Only the iteration numbers tell these apart: ranks run side
-by side, so that the numbers step back by little and often; a run that starts again steps back once.
+A log may hold lines of many ranks, with or without a label; an iteration twice, where a step was
+skipped; and several runs, where a job was requeued. Only the iteration numbers tell these apart:
+ranks run side by side, so that the numbers step back by little and often; a run that starts again
+steps back once.
 """
 
 from __future__ import annotations

@@ -190,12 +190,9 @@ def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
 
     ``blocks`` may be cut anywhere. A line ends with ``\\n`` or ``\\r`` of its own rank and stream.
     Untagged text is a line without a rank if it goes on to the physical line's end; before a tag it
-    is another program's prefix, and dropped. A line of more than
-    ``LONGEST_LINE`` bytes is cut. Where lines have to be put together, ranks beyond
-    ``MOST_STREAMS`` tags are not read, and if unfinished lines grow over ``MOST_HELD`` bytes
-    they are given up.
-
-    Last come the lines that the file does not end, not ``whole``.
+    is another program's prefix, and dropped. A line of more than ``LONGEST_LINE`` bytes is cut,
+    ranks beyond ``MOST_STREAMS`` tags are not read, and unfinished lines of more than ``MOST_HELD``
+    bytes are given up. Last come the lines that the file does not end, not ``whole``.
     """
     for found in pieces(blocks):
         if isinstance(found, Block):

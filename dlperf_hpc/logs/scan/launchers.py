@@ -13,14 +13,12 @@
 A container's or a journal's stamp is when a line was collected, many at once if output is buffered:
 it is taken off, and never the program's clock.
 
-Tags and torchrun's form cannot be mistaken; they are taken off wherever they stand. A number or
-a word before a colon can be anything (``INFO:``, ``step: 19``, ``12: ``): it is taken for a label
-only if labels of one form stand before **more than half** of the lines of the file's head that are
-not blank, and before three lines at least. Moreover:
-
-- a host name has a letter and a digit, or is an IPv4 address, or the log itself names it as a
-  host; it is no word of training (``epoch3``), and each occurs twice on average;
-- a task number has the width that most have, and they do not just ascend, as those of a list do.
+Tags and torchrun's form are taken off wherever they stand. A number or a word before a colon can be
+anything (``INFO:``, ``12: ``): it is a label only if labels of one form stand before **more than
+half** of the lines of the file's head that are not blank, and before three lines at least. A host
+name has a letter and a digit, or is an IPv4 address, or the log itself names it as a host; it is no
+word of training (``epoch3``), and each occurs twice on average. A task number has the width that
+most have, and they do not just ascend, as those of a list do.
 """
 
 from __future__ import annotations
@@ -178,12 +176,9 @@ class LinePrefixes:
 
 
 def detect_launcher(head: bytes) -> LinePrefixes:
-    """The launcher that wrote the file which begins with ``head`` (64 KiB are looked at).
-
-    A file is tagged if it has one tag to twenty lines: no other program writes tags, and lines
-    without one are left as they are. The text behind the tags, or behind the first prefix, may
-    have prefixes of its own, which are recognised in turn.
-    """
+    """The launcher that wrote the file which begins with ``head`` (64 KiB are looked at). A file is
+    tagged if it has one tag to twenty lines: no other program writes tags. The text behind the
+    tags, or behind the first prefix, may have prefixes of its own."""
     head = head[:HEAD_BYTES]
     tagged_by = _tagged_by(head)
     if tagged_by:

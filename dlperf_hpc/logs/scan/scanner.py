@@ -26,7 +26,6 @@ from dlperf_hpc.logs.scan.state import (
     State,
     behind_line,
     end_of_line,
-    line_counter,
     whole_lines,
 )
 from dlperf_hpc.logs.scanned import ScannedFile, Trouble
@@ -356,7 +355,6 @@ class Scanner:
         their literals; counts these. ``returns``: a carriage return ends a line too."""
         groups, known = state.groups, len(state.builders)
         hits = self._literals.find(block, begin, end, groups)
-        line_ends = line_counter(block, begin, end, hits)
         find, rfind, among = block.find, block.rfind, self._literals.among
         at, counted, stop = 0, begin, begin
         while at < len(hits):
@@ -371,7 +369,7 @@ class Scanner:
             at += 1
             while at < len(hits) and hits[at][0] <= stop:
                 at += 1
-            state.lines += line_ends(counted, start)
+            state.lines += block.count(b"\n", counted, start)
             counted = start
             line = block[start:stop]
             yield state.lines + 1, line, among(block, hits[first:at], line)
@@ -380,7 +378,7 @@ class Scanner:
                 groups = state.groups = self._groups_for(state)
                 if _size(groups) > _size(before):
                     hits, at = self._literals.find(block, stop, end, groups), 0
-        state.lines += line_ends(counted, end)
+        state.lines += block.count(b"\n", counted, end)
 
 
 def _fitting(

@@ -1,11 +1,9 @@
 """Many files at once: scanned in parallel, and not again while they have not changed.
 
-What was found in a file travels from the process that read it, and lies in the cache, as few bytes.
-
 The cache knows a file by device, inode, size and the times of its last changes; a clock that is set
 back changes the last of these too. A file that was written a moment ago may still change within the
-clock's grain, so it is not kept. The cache lies in the user's own directory and never beside the
-logs, and a damaged one only costs the time to read the logs again.
+clock's grain, so it is not kept. The cache lies in the user's own directory, and a damaged one only
+costs the time to read the logs again.
 """
 
 from __future__ import annotations
@@ -120,9 +118,7 @@ def scan_all(
     workers: int | None = None,
 ) -> Iterator[Scanned]:
     """What is in every source, in the order of ``sources``; those in ``cache`` are not read again.
-
-    The memory in use grows neither with the number of files nor with their sizes.
-    """
+    The memory in use grows neither with the number of files nor with their sizes."""
     known = [cache.has(source) for source in sources]
     new = [source for source, has in zip(sources, known) if not has]
     fresh = _scan(new, workers, cache.own_format)
@@ -166,9 +162,7 @@ def _in_parallel(
 ) -> Iterator[bytes]:
     """What other processes find in the tasks' sources, in order. It ends early if no process can be
     started, or if one was killed (for its memory, perhaps): the caller then reads the rest."""
-    import numpy  # noqa: F401 - imported here, like the scanner, so that forked workers have it
-
-    _scanner(own_format)
+    _scanner(own_format)  # made here, so that forked workers have it
     earlier, pool, whole = active_children(), None, True
     try:
         pool = pools.pool(workers, "fork")

@@ -5,20 +5,18 @@ Of the last line of a file, which has no newline, it is looked whether it was wr
 
 from __future__ import annotations
 
-import functools
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from dlperf_hpc.logs.format import ReadingBuilder
 from dlperf_hpc.logs.scan.launchers import LAUNCH, LinePrefixes
-from dlperf_hpc.logs.scan.literals import Group, Hit
+from dlperf_hpc.logs.scan.literals import Group
 from dlperf_hpc.logs.scanned import Fact, Note, Reading, ScannedFile, Trouble
 from dlperf_hpc.records.nccl import Connections
 
 LONGEST_LINE = 1 << 16
 _MOST_NOTES = 100
-_LEAST_COMPARED, _MOST_COMPARED = 1 << 15, 1 << 22
 _NO_DIGITS = bytes(code for code in range(256) if not 48 <= code <= 57)
 _LAST_NUMBER = re.compile(rb"(?<![0-9.eE+-])[0-9]{1,15}\.([0-9]{2,4})\Z")
 _TOO_LONG = f"longer than {LONGEST_LINE} bytes: not read"
@@ -166,20 +164,6 @@ def end_of_line(block: bytes, start: int, end: int) -> int:
 def behind_line(block: bytes, at: int, end: int) -> int:
     """Where the line that follows the one begins that ``at`` lies in."""
     return (block.find(b"\n", at, end) + 1 or end) if at < end else end
-
-
-def line_counter(
-    block: bytes, begin: int, end: int, hits: Sequence[Hit]
-) -> Callable[[int, int], int]:
-    """A function that counts the line ends between two places in this part of ``block``. Numpy
-    counts many of them the quickest, but compares all bytes, and takes as much memory."""
-    size = end - begin
-    if not (256 * (1 + len(hits)) <= size and _LEAST_COMPARED <= size <= _MOST_COMPARED):
-        return functools.partial(block.count, b"\n")
-    import numpy as np  # not needed for small logs
-
-    ends, count = np.frombuffer(block, np.uint8, size, begin) == ord("\n"), np.count_nonzero
-    return lambda first, last: int(count(ends[first - begin : last - begin]))
 
 
 def _nearest(builders: Iterable[ReadingBuilder]) -> str:
