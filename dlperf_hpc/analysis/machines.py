@@ -145,6 +145,7 @@ _PRECISIONS = {
 }
 
 
+@functools.lru_cache(maxsize=256)
 def accelerator(device_name: str) -> Accelerator | None:
     """``NVIDIA H100 80GB HBM3``, ``Tesla V100-SXM2-16GB``, or in a person's words ``V100``, which
     is the fastest of that chip (SXM) then; None for any other."""

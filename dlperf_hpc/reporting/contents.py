@@ -68,6 +68,10 @@ class Report:
         """
         return rows(RUN_COLUMNS, self.runs)
 
+    def compute(self) -> None:
+        """Compute what most files tell."""
+        _ = self.case_rows, self.run_rows, self.nodes, self.machines, self.option_pairs
+
     @cached_property
     def series(self) -> Mapping[str, tuple[CaseSummary, ...]]:
         """The cases of each speedup curve, from few devices to many, by the series' name; the

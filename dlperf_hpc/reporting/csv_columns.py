@@ -209,8 +209,12 @@ def _counted(*paths: str) -> Callable[[RunResult], Any]:
     values = [value_at(path) for path in paths]
 
     def of(run: RunResult) -> Any:
-        found = (value(run) for value in values) if run.rates else ()
-        return next((each for each in found if each is not None), None)
+        if run.rates:
+            for value in values:
+                found = value(run)
+                if found is not None:
+                    return found
+        return None
 
     return of
 

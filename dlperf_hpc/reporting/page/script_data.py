@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from statistics import quantiles
 from typing import Any
 
 from dlperf_hpc.analysis.costs import energy_doubts
@@ -381,8 +380,14 @@ def _are_times(ranks: Any) -> bool:
     if not isinstance(ranks, list) or not all(isinstance(row, list) for row in ranks):
         return False
     lengths = {len(row) for row in ranks}
-    few = len(lengths) == 1 and 0 < sum(map(len, ranks)) <= _MOST_TIMES
-    return few and all(map(_is_time, (value for row in ranks for value in row)))
+    if len(lengths) != 1 or not 0 < sum(map(len, ranks)) <= _MOST_TIMES:
+        return False
+    return all(map(_are_numbers, ranks))
+
+
+def _are_numbers(row: Sequence[Any]) -> bool:
+    """Whether all are finite and none is below 0; by functions in C, for there are many."""
+    return {*map(type, row)} <= {int, float} and all(map(math.isfinite, row)) and min(row) >= 0
 
 
 def _is_time(value: Any) -> bool:
@@ -404,12 +409,18 @@ def _thinned(first: int, columns: Sequence[Sequence[float]]) -> dict[str, Any]:
     points: dict[str, list[float]] = {"slow": [], "low": [], "high": []}
     for at in range(0, len(columns), width):
         times = sorted(value for column in columns[at : at + width] for value in column)
-        low = high = times[0]
-        if len(times) > 1:
-            low, *_, high = quantiles(times, n=20, method="inclusive")
-        for name, value in (("slow", times[-1]), ("low", low), ("high", high)):
-            points[name].append(_digits(value, 4))
+        points["slow"].append(_digits(times[-1], 4))
+        points["low"].append(_digits(_twentieth(times, 1), 4))
+        points["high"].append(_digits(_twentieth(times, 19), 4))
     return {"first": first, "last": first + len(columns) - 1, "width": width, **points}
+
+
+def _twentieth(times: Sequence[float], count: int) -> float:
+    """As :func:`statistics.quantiles` has it with ``n=20, method="inclusive"``: there are many."""
+    if len(times) < 2:
+        return times[0]
+    place, rest = divmod(count * (len(times) - 1), 20)
+    return (times[place] * (20 - rest) + times[place + 1] * rest) / 20
 
 
 def _slowest(result: RunResult, ranks: Sequence[Sequence[float]]) -> str:
