@@ -35,14 +35,14 @@ _SCORES_ALL = frozenset(("megatron", "transformers"))
 class Transformer:
     """``layers`` of width ``hidden``, a feed-forward part of 4 x hidden, and a vocabulary head.
 
-    ``masked`` says that it is trained as BERT is: the head scores masked positions, behind one
+    ``mlm`` says that it is trained as BERT is: the head scores masked positions, behind one
     more hidden x hidden product; else it scores every position, as GPT's does.
     """
 
     layers: int
     hidden: int
     vocab: int
-    masked: bool
+    mlm: bool
 
     def flops(self, seq_len: int, scored: int | None = None) -> float:
         """Of one sequence of T tokens, forward and backward, with the head on M positions.
@@ -54,9 +54,9 @@ class Transformer:
         512, ``max_predictions_per_seq`` of Google's and NVIDIA's data sets.
         """
         if scored is None:
-            scored = (5 * seq_len + 31) // 32 if self.masked else seq_len
+            scored = (5 * seq_len + 31) // 32 if self.mlm else seq_len
         h = self.hidden
-        head = self.vocab * h + (h * h if self.masked else 0)
+        head = self.vocab * h + (h * h if self.mlm else 0)
         products = 12 * self.layers * h * h * seq_len + head * scored
         return float(6 * products + 12 * self.layers * h * seq_len * seq_len)
 
@@ -76,16 +76,16 @@ Architecture = Union[Transformer, ConvNet]
 
 # Devlin et al. 2018 (arXiv:1810.04805); the vocabulary of 30522 padded to a multiple of 8, as ours
 # is: without the padding it is 0.01 % less at most. bert-tiny is this package's own, for CPUs.
-_BERT_BASE = Transformer(12, 768, 30528, masked=True)
-_BERT_LARGE = Transformer(24, 1024, 30528, masked=True)
-_BERT_TINY = Transformer(2, 128, 30528, masked=True)
+_BERT_BASE = Transformer(12, 768, 30528, mlm=True)
+_BERT_LARGE = Transformer(24, 1024, 30528, mlm=True)
+_BERT_TINY = Transformer(2, 128, 30528, mlm=True)
 # Radford et al. 2019 (GPT-2); the vocabulary as published: padded to 50304 it is 0.03 % more.
 # gpt2-tiny is this package's own, for CPUs.
-_GPT2_SMALL = Transformer(12, 768, 50257, masked=False)
-_GPT2_MEDIUM = Transformer(24, 1024, 50257, masked=False)
-_GPT2_LARGE = Transformer(36, 1280, 50257, masked=False)
-_GPT2_XL = Transformer(48, 1600, 50257, masked=False)
-_GPT2_TINY = Transformer(2, 128, 50257, masked=False)
+_GPT2_SMALL = Transformer(12, 768, 50257, mlm=False)
+_GPT2_MEDIUM = Transformer(24, 1024, 50257, mlm=False)
+_GPT2_LARGE = Transformer(36, 1280, 50257, mlm=False)
+_GPT2_XL = Transformer(48, 1600, 50257, mlm=False)
+_GPT2_TINY = Transformer(2, 128, 50257, mlm=False)
 # 53 convolutions and the last layer. v1.5 (and v1b) has the stride of a block in its 3 x 3
 # convolution; torchvision states 4.09 G. v1 has it in the 1 x 1 before: He et al. 2015
 # (arXiv:1512.03385), table 1, states 3.8 G. A bare "resnet50" is taken as v1.5, which most

@@ -6,6 +6,7 @@ for precision, batch size or options: runs that differ in these make a table eac
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,6 +18,7 @@ from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import chosen, summarise
 from dlperf_hpc.model.case import CaseFacts
 from dlperf_hpc.model.result import RunResult, Status
+from dlperf_hpc.reporting.table import listed
 
 AVERAGE_DIGITS: Mapping[str, int] = {
     name: 4 for name in ("deepspeed-time", "ngc-tf-bert-logs", "ngc-tf-bert-time")
@@ -64,27 +66,22 @@ def as_json(
         }
         for path, made in written
     ]
-    return {
-        "schema": SCHEMA,
-        "log_dir": log_dir,
-        "rule": rule,
-        "files": files,
-        "notes": list(notes),
-    }
+    about = {"schema": SCHEMA, "log_dir": log_dir, "rule": rule}
+    return {**about, "files": files, "notes": list(notes)}
 
 
 def extracts(results: Sequence[RunResult], show: Show, average_digits: int = 2) -> list[Extract]:
     """One per result file; logs in the order of topology and repeat, whatever theirs was."""
     groups: dict[str, list[RunResult]] = {}
-    for result in chosen(results):
+    for result in sorted(chosen(results), key=lambda r: (r.run.case.topology, r.run.repeat)):
         groups.setdefault(result.run.case.series, []).append(result)
-    groups = {name: sorted(groups[name], key=_place) for name in sorted(groups)}
+    groups = {name: groups[name] for name in sorted(groups)}
     labels = _labels({name: group[0].run.case for name, group in groups.items()})
     found: dict[str, Extract] = {}
     for name, group in groups.items():
         lines, table = _table(group, show, average_digits)
         before = found.get(labels[name], Extract("", (), {}))
-        where = f"{name}: " if len(groups) > 1 else ""
+        where = f"{name}: " * (len(groups) > 1)
         found[labels[name]] = Extract(
             labels[name],
             (*before.lines, *lines),
@@ -92,10 +89,6 @@ def extracts(results: Sequence[RunResult], show: Show, average_digits: int = 2) 
             (*before.missing, *(where + reason for reason in table.reasons)),
         )
     return list(found.values())
-
-
-def _place(result: RunResult) -> Any:
-    return result.run.case.topology, result.run.repeat
 
 
 def _table(
@@ -116,13 +109,10 @@ def _table(
     if average_digits == 2:
         return lines, table
     shift = 10**average_digits
-    cells = {
-        name: replace(
-            cell,
-            average_speed=round(sum(rounded[name].values()) / len(rounded[name]) * shift) / shift,
-        )
-        for name, cell in table.cells.items()
-    }
+    cells = {}
+    for name, cell in table.cells.items():
+        average = sum(rounded[name].values()) / len(rounded[name])
+        cells[name] = replace(cell, average_speed=round(average * shift) / shift)
     return lines, replace(table, cells=cells)
 
 
@@ -130,26 +120,23 @@ def _labels(cases: Mapping[str, CaseFacts]) -> dict[str, str]:
     """A label per series: what of its settings not all have, '' where the model says it all."""
     if len({case.model for case in cases.values()}) == len(cases):
         return dict.fromkeys(cases, "")
-    parts = {
-        name: (
-            case.framework,
-            f"bz{case.batch_size or 'unknown'}",
-            "-".join([case.precision or "unknown", *case.tags]),
-        )
-        for name, case in cases.items()
-    }
+    parts = {name: _parts(case) for name, case in cases.items()}
     differing = [i for i, values in enumerate(zip(*parts.values())) if len(set(values)) > 1]
     labels: dict[str, str] = {}
     taken: set[tuple[str, str]] = set()
     for name, values in parts.items():
         plain = label = "_".join(_UNSAFE.sub("-", values[i]).strip("-") for i in differing)
-        number = 1
+        numbers = itertools.count(2)
         while (cases[name].model, label) in taken:  # two that only odd characters told apart
-            number += 1
-            label = f"{plain}-{number}"
+            label = f"{plain}-{next(numbers)}"
         taken.add((cases[name].model, label))
         labels[name] = label
     return labels
+
+
+def _parts(case: CaseFacts) -> tuple[str, str, str]:
+    variant = "-".join([case.precision or "unknown", *case.tags])
+    return case.framework, f"bz{case.batch_size or 'unknown'}", variant
 
 
 def counted_logs(results: Sequence[RunResult]) -> set[str]:
@@ -187,40 +174,32 @@ def warnings(results: Sequence[RunResult], show: Show) -> list[str]:
     for result in results:
         for warning in result.warnings:
             logs.setdefault(warning, {})[_log(result)] = None
-    return [_of_logs(list(of), show) + warning for warning, of in logs.items()]
+    return [f"{listed([*map(show, of)], 1)}: {warning}" for warning, of in logs.items()]
 
 
-def _of_logs(logs: Sequence[str], show: Show) -> str:
-    more = f" and {len(logs) - 1} more" if len(logs) > 1 else ""
-    return f"{show(logs[0])}{more}: "
-
-
-def other_batch_size(results: Sequence[RunResult], told: int) -> list[str]:
+def other_batch_size(results: Sequence[RunResult], configured: int) -> list[str]:
     """Where a batch size given on the command line is not that of the logs."""
-    others = Counter(
-        result.run.case.batch_size
-        for result in results
-        if result.run.case.batch_size not in (None, told)
-    )
+    sizes = Counter(result.run.case.batch_size for result in results)
     return [
-        f"--batch_size_per_device={told} is not believed of {count} of {len(results)} runs: "
+        f"--batch_size_per_device={configured} is not believed of {count} of {len(results)} runs: "
         f"their logs or names say {value}"
-        for value, count in sorted(others.items(), key=str)
+        for value, count in sorted(sizes.items(), key=str)
+        if value not in (None, configured)
     ]
 
 
-def bases(results: Sequence[RunResult], asked: str) -> list[str]:
-    """What the figures rest on, unless all do on the rule that was asked for."""
+def bases(results: Sequence[RunResult], rule: str) -> list[str]:
+    """What the figures rest on, unless all do on this rule."""
     used = Counter(
         result.external.rule if result.external else "the timed window of our own logs"
         for result in chosen(results)
         if result.samples_per_s is not None
     )
-    if set(used) <= {asked}:
+    if set(used) <= {rule}:
         return []
     total = sum(used.values())
-    listed = ", ".join(f"{rule} ({count} of {total} runs)" for rule, count in used.items())
-    return [f"the figures do not all rest on {asked}, but on {listed}"]
+    bases = ", ".join(f"{each} ({count} of {total} runs)" for each, count in used.items())
+    return [f"the figures do not all rest on {rule}, but on {bases}"]
 
 
 def doubts(results: Sequence[RunResult], accelerator: str | None = None) -> list[str]:

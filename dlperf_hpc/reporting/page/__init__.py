@@ -163,8 +163,8 @@ def render(page: Page) -> bytes:
     packed: dict[str, str] = {}
     if page.figure.specs:
         packed["libraries"] = pack(libraries.encode())
-    told = {"kind": page.kind, "specs": page.figure.specs, **page.data}
-    packed["data"] = pack(json.dumps(told, allow_nan=False, separators=(",", ":")).encode())
+    values = {"kind": page.kind, "specs": page.figure.specs, **page.data}
+    packed["data"] = pack(json.dumps(values, allow_nan=False, separators=(",", ":")).encode())
     packed |= {f"file-{name}": pack(content) for name, content in page.files.items()}
     made = environment.get_template("page.html.j2").render(
         page=page,

@@ -32,13 +32,13 @@ def markdown(report: Report) -> str:
 
     It shows the picture beside it, if some run counts.
     """
-    shown = "No plot: no run counts yet."
+    plot = "No plot: no run counts yet."
     if report.counted:
-        shown = f"![throughput and speedup against devices]({PICTURE})"
+        plot = f"![throughput and speedup against devices]({PICTURE})"
     parts = [
         f"# {escape(report.name)}: throughput and speedup",
         _method(report),
-        shown,
+        plot,
         _overview(overview(report)),
         *(_series(name, members) for name, members in report.series.items()),
         _option_pairs(report.option_pairs),
