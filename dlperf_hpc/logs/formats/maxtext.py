@@ -71,14 +71,14 @@ def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
 def _read_ramp_up(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     if "completed step: " in line.text:
         builder.recognise(line)
-        _note_once(line, builder, "the batch grows, and no line says what it is: steps not read")
+        builder.note_once(line, "the batch grows, and no line says what it is: steps not read")
     else:
         read(line, builder, found)
 
 
 def _read_step(line: Line, builder: ReadingBuilder, step: Groups) -> None:
     if step["slices"] != builder.state.setdefault("slices", step["slices"]):
-        _note_once(line, builder, "the number of slices has changed: steps not read")
+        builder.note_once(line, "the number of slices has changed: steps not read")
         return
     if not builder.steps and step["printed"] is None:
         builder.printed = Printed(Unit.S_PER_ITERATION, averaging=Averaging.LAST_ONE)
@@ -97,12 +97,6 @@ def _are_usual(builder: ReadingBuilder, columns: Columns) -> bool:
     """Whether the lines' speeds are in tokens, as those before, and none names its slices."""
     of_tokens = builder.printed.unit is Unit.TOKENS_PER_S
     return of_tokens and "slices" not in columns and builder.state.get("slices", "") is None
-
-
-def _note_once(line: Line, builder: ReadingBuilder, text: str) -> None:
-    if text not in builder.state.setdefault("noted", []):
-        builder.state["noted"].append(text)
-        builder.note(line, text)
 
 
 def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:

@@ -71,7 +71,7 @@ from dlperf_hpc.logs.formats._dllogger import (
     records,
     shell_fact,
 )
-from dlperf_hpc.logs.formats.tensorflow import BERT_STEP
+from dlperf_hpc.logs.formats.tensorflow_keras import BERT_STEP
 from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, NUMBER, WHOLE, absl_stamp, cut_short
 from dlperf_hpc.logs.scanned import Stamps
 

@@ -68,202 +68,150 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from dlperf_hpc.logs.format import (
-    Columns,
-    Groups,
-    Line,
-    LinePattern,
-    ReadingBuilder,
-    whole,
-)
-from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, NUMBER, WHOLE, full_stamp, word
+from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder, whole
+from dlperf_hpc.logs.lineparts import FULL_STAMP, NUMBER, full_stamp, further, perhaps, word
 
 # --- paddle18_bert
 
-_BERT_HEAD = re.compile(
-    rf"{word('epoch: ')}[0-9]+, progress: [0-9]+/[0-9]+, step: (?P<done>[0-9]+)[],] "
-    rf"(?:loss: (?P<loss>{NUMBER}),)?"
+_BERT_STEP = (
+    rf"{word('epoch: ')}[0-9]+, progress: [0-9]+/[0-9]+, step: (?P<iteration>[0-9]+)[],] "
+    rf"(?:loss: (?P<loss>{NUMBER})(?=,))?"
 )
-_SPEED = re.compile(rf", speed: (?P<speed>{NUMBER}) steps/s, file: ")
-_TRAINERS = re.compile(r"\btrainers_num:(?P<trainers>[0-9]{1,6})\b")
 
 
-def _read_bert(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """A printed step, or the number of trainers."""
-    head = _BERT_HEAD.search(line.text)
-    if head is None:
-        trainers = _TRAINERS.search(line.text)
-        if trainers and int(trainers["trainers"]) > 0:
-            builder.printed = replace(builder.printed, scale=1 / int(trainers["trainers"]))
-        return
-    speed = _SPEED.search(line.text, head.end() - 1)
-    if speed is None:
-        builder.note(line, "a step of Paddle's BERT, but without its speed")
-        return
-    builder.step(
-        line,
-        head["done"],
-        stamp=full_stamp(line.text),
-        printed=speed["speed"],
-        loss=head["loss"],
-    )
+def _read_trainers(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    if int(found["trainers"]) > 0:
+        builder.printed = replace(builder.printed, scale=1 / int(found["trainers"]))
+
+
+_BERT = (
+    LinePattern(
+        _BERT_STEP + further(rf", speed: (?P<printed>{NUMBER}) steps/s, file: "), clock="full"
+    ),
+    LinePattern(_BERT_STEP, note="a step of Paddle's BERT, but without its speed"),
+    LinePattern(r"\btrainers_num:(?P<trainers>[0-9]{1,6})\b", take=_read_trainers),
+)
 
 
 # --- paddle18_resnet
 
-_RESNET_BATCH = re.compile(
-    r"\[Pass (?P<epoch>[0-9]{1,9}), train batch (?P<index>[0-9]{1,9})\],?\s+"
-    rf"loss (?P<loss>{NUMBER}),(?: acc1 {NUMBER}, acc[0-9] {NUMBER},)? "
-    rf"lr (?P<lr>{NUMBER}), elapse (?P<time>{NUMBER}) sec"
+_RESNET = (
+    LinePattern(
+        r"\[Pass (?P<epoch>[0-9]{1,9}), train batch (?P<index>[0-9]{1,9})\],?\s+"
+        rf"loss (?P<loss>{NUMBER}),(?: acc1 {NUMBER}, acc[0-9] {NUMBER},)? "
+        rf"lr (?P<lr>{NUMBER}), elapse (?P<printed>{NUMBER}) sec",
+        clock="full",
+    ),
+    LinePattern(", train batch ", note="a train batch, but not as Paddle 1.8 prints it"),
 )
-
-
-def _read_resnet(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """A printed batch."""
-    match = _RESNET_BATCH.search(line.text)
-    if match is None:
-        builder.note(line, "a train batch, but not as Paddle 1.8 prints it")
-        return
-    builder.step(
-        line,
-        builder.over_epochs(line, int(match["epoch"]), int(match["index"]) + 1),
-        stamp=full_stamp(line.text),
-        printed=match["time"],
-        loss=match["loss"],
-        lr=match["lr"],
-    )
 
 
 # --- paddleclas
 
 _STATIC, _DYNAMIC, _OLD = 4, 5, 10
-_CLAS_HEAD = re.compile(
-    r"\bepoch:(?P<era>[0-9]{1,9}) {0,3}(?P<comma>,?) {1,3}train step:(?P<static>[0-9]{1,9})\b"
-    r"|\[Train\]\[Epoch (?P<epoch>[0-9]{1,9})/[0-9]+\]"
-    r"\[Iter: (?P<dynamic>[0-9]{1,9})/(?P<length>[0-9]{1,9})\]"
+_STATIC_HEAD = (
+    r"\bepoch:(?P<era>[0-9]{1,9}) {0,3}(?P<comma>,?) {1,3}train step:(?P<iteration>[0-9]{1,9})\b"
 )
+_DYNAMIC_HEAD = (
+    r"\[Train\]\[Epoch (?P<era>[0-9]{1,9})/[0-9]+\]"
+    r"\[Iter: (?P<index>[0-9]{1,9})/(?P<length>[0-9]{1,9})\]"
+)
+_LOSS = rf"{word('loss: ')} *(?P<loss>{NUMBER})"
+_LR = rf"{word('lr')}(?:\([A-Za-z0-9_]+\))?: *(?P<lr>{NUMBER})"
+_IPS = rf", ips: (?P<printed>{NUMBER}) (?:samples|images)/s"
+_BETWEEN = "[-a-z0-9_.:, ]*"
+_CLAS_FIGURES = perhaps(_LOSS) + perhaps(_LR) + further(_IPS)
 
 
 def _in_first_epoch(builder: ReadingBuilder, columns: Columns) -> bool:
     """Whether all lines are of the file's first epoch, behind the reset of the meters."""
-    (epoch, *others), numbers = set(columns["era"]), whole(columns["iteration"])
-    behind = min(numbers) > _STATIC == builder.printed.origin
-    return not others and behind and builder.first_epoch_up_to(int(epoch), max(numbers))
+    (epoch, *later), numbers = set(columns["era"]), whole(columns["iteration"])
+    behind = min(numbers) > _STATIC == builder.printed.origin and "comma" not in columns
+    return not later and behind and builder.first_epoch_up_to(int(epoch), max(numbers))
 
 
-_CLAS_ROWS = LinePattern(
-    rf"^\[(?P<full>{FULL_STAMP})\] ppcls INFO: "
-    rf"epoch:(?P<era>[0-9]{{1,9}})   train step:(?P<iteration>[0-9]{{1,9}}) {{1,3}}"
-    rf"lr: (?P<lr>{DECIMAL}), loss: {{1,8}}(?P<loss>{DECIMAL}) [-a-z0-9_.: ]*, "
-    rf"[-a-z0-9_.:, ]*ips: (?P<printed>{DECIMAL}) samples/sec\.?$",
-    usual=_in_first_epoch,
-)
-_NLP_ROWS = LinePattern(
-    rf"^(?:\[(?P<full>{FULL_STAMP})\] \[ {{0,4}}INFO\] - )?"
-    rf"(?:tobal|total|global) step:? (?P<iteration>{WHOLE}), epoch: [0-9]+, batch: [0-9]+, "
-    rf"loss: (?P<loss>{DECIMAL}), (?:avg_[a-z_]+: {DECIMAL}(?: sec)?, )*"
-    rf"ips: (?P<printed>{DECIMAL}) sequences/sec$"
-)
-_CLAS_RATE = re.compile(rf", ips: (?P<rate>{NUMBER}) (?:samples|images)/s")
-_CLAS_LOSS = re.compile(rf"{word('loss: ')} *(?P<loss>{NUMBER})")
-_LR = re.compile(rf"{word('lr')}(?:\(\w+\))?: *(?P<lr>{NUMBER})", re.ASCII)
-_CLAS_BATCH = re.compile(r"DataLoader\.Train\.sampler\.batch_size=(?P<batch>[0-9]+)")
+def _read_static(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    done = int(found["iteration"])
+    if found["comma"]:
+        _read_clas(line, builder, found, done + 1, _OLD)
+    else:
+        _read_clas(line, builder, found, done, _STATIC)
 
 
-def _read_clas(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """A printed iteration, or the batch size among the arguments."""
-    marked = "train step:" in line.text or "[Train]" in line.text
-    head = _CLAS_HEAD.search(line.text) if marked else None
-    if head is None:
-        batch = _CLAS_BATCH.search(line.text)
-        if batch:
-            builder.fact(line, "batch_size", batch["batch"])
-        return
-    rate = _CLAS_RATE.search(line.text, head.end())
-    if rate is None:
-        builder.note(line, "an iteration of PaddleClas, but without its speed")
-        return
-    epoch, (done, origin) = int(head["era"] or head["epoch"]), _count(head)
-    at = builder.in_epoch(line, epoch, done, int(head["length"]) if head["length"] else None)
+def _read_dynamic(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    _read_clas(line, builder, found, int(found["index"]) + 1, _DYNAMIC)
+
+
+def _read_clas(line: Line, builder: ReadingBuilder, found: Groups, done: int, origin: int) -> None:
+    """``done`` iterations of the epoch, of which the first ``origin`` are not in the mean."""
+    length = found.get("length")
+    at = builder.in_epoch(line, int(found["era"]), done, length and int(length))
     if at is None:
         return
     if builder.printed.origin != origin:
         builder.printed = replace(builder.printed, origin=origin)
-    loss, lr = (pattern.search(line.text, head.end()) for pattern in (_CLAS_LOSS, _LR))
-    builder.step(
-        line,
-        at,
-        stamp=full_stamp(line.text),
-        printed=None if done <= origin else rate["rate"],
-        loss=loss["loss"] if loss else None,
-        lr=lr["lr"] if lr else None,
-    )
-
-
-def _count(head: re.Match[str]) -> tuple[int, int]:
-    """Iterations of the epoch that are done, and how many of them are not in the mean."""
-    if head["dynamic"]:
-        return int(head["dynamic"]) + 1, _DYNAMIC
-    if head["comma"]:
-        return int(head["static"]) + 1, _OLD
-    return int(head["static"]), _STATIC
+    printed = found["printed"]
+    if done <= origin:
+        printed = None
+    stamp = full_stamp(line.text)
+    builder.step(line, at, stamp=stamp, printed=printed, loss=found["loss"], lr=found["lr"])
 
 
 # --- paddlenlp
 
-_NLP_HEAD = re.compile(r"\b(?:tobal|total|global) step:? (?P<done>[0-9]+)(?: / [0-9]+)?,")
-_NLP_LOSS = re.compile(rf"{word('loss: ')}(?P<loss>{NUMBER}),")
-_NLP_RATE = re.compile(rf"{word('ips: ')}(?P<rate>{NUMBER}) sequences/sec")
-_MEMORY = re.compile(rf"{word('max_mem_allocated: ')}(?P<mb>[0-9]+) MB")
-_MERGE = re.compile(rf"{word('gradient_merge_steps=')}(?P<value>[0-9]+)")
-_NLP_BATCH = re.compile(rf"{word('batch_size=')}(?P<value>[0-9]+)")
-_FP16 = re.compile(r"\buse_(?:amp|pure_fp16)=(?P<value>True|False|0|1)\b")
+_NLP_HEAD = r"(?:tobal|total|global) step:? (?P<iteration>[0-9]+)(?: / [0-9]+)?,"
+_NLP_LOSS = rf"{word('loss: ')}(?P<loss>{NUMBER}),"
+_NLP_IPS = rf"{word('ips: ')}(?P<printed>{NUMBER}) sequences/sec"
+_NLP_ROWS = LinePattern(
+    rf"^(?:\[(?P<full>{FULL_STAMP})\] \[ {{0,4}}INFO\] - )?{_NLP_HEAD} epoch: [0-9]+,"
+    rf" batch: [0-9]+, {_NLP_LOSS}{_BETWEEN}{_NLP_IPS}$"
+)
+_FP16 = re.compile(r"\buse_(?:amp|pure_fp16)=(True|False|0|1)\b")
 
 
-def _read_nlp(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """A printed step, or the arguments."""
-    head = _NLP_HEAD.search(line.text)
-    if head is None:
-        if "Namespace(" in line.text:
-            _arguments(line, builder)
-        return
-    rate = _NLP_RATE.search(line.text, head.end())
-    if rate is None:
-        builder.note(line, "a step of PaddleNLP, but without its speed")
-        return
-    loss = _NLP_LOSS.search(line.text, head.end())
-    memory = _MEMORY.search(line.text, rate.end())
-    builder.step(
-        line,
-        head["done"],
-        stamp=full_stamp(line.text),
-        printed=rate["rate"],
-        loss=loss["loss"] if loss else None,
-        memory_mb=memory["mb"] if memory else None,
-    )
-
-
-def _arguments(line: Line, builder: ReadingBuilder) -> None:
-    for pattern, name in ((_MERGE, "accumulation"), (_NLP_BATCH, "batch_size")):
-        match = pattern.search(line.text)
-        if match:
-            builder.fact(line, name, match["value"])
-    switches = _FP16.findall(line.text)
+def _read_arguments(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.fact(line, "accumulation", found["merge"])
+    builder.fact(line, "batch_size", found["batch"])
+    switches = set(_FP16.findall(line.text))
     if switches:
-        on = "True" in switches or "1" in switches
-        builder.fact(line, "precision", "fp16" if on else "fp32")
+        builder.fact(
+            line, "precision", {True: "fp16", False: "fp32"}[not switches <= {"False", "0"}]
+        )
 
 
 LINES = {
-    "paddle18_bert": (LinePattern(take=_read_bert),),
-    "paddle18_resnet": (LinePattern(take=_read_resnet),),
+    "paddle18_bert": _BERT,
+    "paddle18_resnet": _RESNET,
     "paddleclas": (
-        _CLAS_ROWS,
+        LinePattern(
+            rf"^\[(?P<full>{FULL_STAMP})\] ppcls INFO: {_STATIC_HEAD} +{_LR}, {_LOSS}"
+            rf"{_BETWEEN}{_IPS}",
+            take=_read_static,
+            usual=_in_first_epoch,
+        ),
         _NLP_ROWS.of_another(),
-        LinePattern(take=_read_clas),
+        LinePattern(_STATIC_HEAD + _CLAS_FIGURES, take=_read_static),
+        LinePattern(_DYNAMIC_HEAD + _CLAS_FIGURES, take=_read_dynamic),
+        LinePattern(
+            f"{_STATIC_HEAD}|{_DYNAMIC_HEAD.replace('era', 'epoch')}",
+            note="an iteration of PaddleClas, but without its speed",
+        ),
+        LinePattern(r"DataLoader\.Train\.sampler\.batch_size=(?P<batch_size>[0-9]+)"),
     ),
     "paddlenlp": (
         _NLP_ROWS,
-        LinePattern(take=_read_nlp),
+        LinePattern(
+            rf"\b{_NLP_HEAD}"
+            + perhaps(_NLP_LOSS)
+            + further(_NLP_IPS + perhaps(r"\bmax_mem_allocated: (?P<memory_mb>[0-9]+) MB")),
+            clock="full",
+        ),
+        LinePattern(rf"\b{_NLP_HEAD}", note="a step of PaddleNLP, but without its speed"),
+        LinePattern(
+            r"Namespace\("
+            + perhaps(rf"{word('gradient_merge_steps=')}(?P<merge>[0-9]+)")
+            + perhaps(rf"{word('batch_size=')}(?P<batch>[0-9]+)"),
+            take=_read_arguments,
+        ),
     ),
 }

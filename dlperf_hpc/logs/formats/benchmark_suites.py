@@ -1,0 +1,277 @@
+r"""Benchmark suites: MLPerf's logging, tf_cnn_benchmarks, Horovod's; and the log of this package.
+
+mlperf
+------
+MLPerf's logging (MLLOG), which every submission prints, whatever it trains with.
+
+``:::MLLOG {"namespace": "", "time_ms": 1745926244002, "event_type": "INTERVAL_END", "key":
+"block_stop", "value": null, "metadata": {"file": "..", "lineno": 72, "samples_count": 768}}``
+
+| key | what is taken |
+|---|---|
+| ``block_start``, ``block_stop`` with ``samples_count`` | samples trained so far, and the clock |
+| ``tracked_stats``, ``{"throughput": 1.9215}`` just before a ``block_stop`` | the printed speed |
+| ``train_loss`` | the loss |
+| ``global_batch_size``, ``gradient_accumulation_steps``, ``max_sequence_length``, \
+``submission_benchmark`` | settings |
+| ``number_of_nodes``, ``accelerators_per_node`` | the topology (MLPerf HPC) |
+
+A block is training without evaluation, so that the clock of this format **stands still between a
+block's stop and the next block's start**: evaluation is not in the speed. The time from
+``run_start`` to ``run_stop``, which MLPerf scores, has all evaluations in it and is never used. A
+block in which an evaluation lies is counted with it, and noted.
+
+``samples_count`` is a count of samples, over all devices; divided by the global batch it is the
+number of optimizer steps. A count that is no multiple of it is not read, nor are logs that count
+epochs (``epoch_num``, ``first_epoch_num``): some programs write samples there, others tokens. The
+unit of ``tracked_stats`` is nowhere stated: samples/s in all logs with ``samples_count`` that were
+seen, tokens/s in GPT-3's of v3.1, which have none. The clock is held against it.
+
+Rank 0 prints. Real lines were read where the READMEs of submissions quote them (the LoRA of Llama 2
+70B, Llama 3.1 8B and BERT of v4.0 to v5.1), source is mlcommons/logging mlperf_logging/mllog.
+
+tf_cnn_benchmarks
+-----------------
+TensorFlow's ``tf_cnn_benchmarks.py``, alone and under Horovod.
+
+| line | what |
+|---|---|
+| ``Model:       resnet101``, ``Batch size:  128 global``, ``   64 per device`` | settings |
+| ``Devices:     ['horovod/gpu:0', 'horovod/gpu:1']`` | every process's under Horovod |
+| ``10\timages/sec: 241.6 +/- 0.2 (jitter = 0.5)\t7.880`` | step, running mean, total loss |
+| ``total images/sec: 238.68`` | whole run, all processes |
+
+Under mpirun every rank prints every line: the step lines are the process's own, the total is all
+processes' together (not so where mpirun starts processes that know nothing of each other). The
+mean is that of all steps after the warm-up; steps count from there, and each is an optimizer step.
+An evaluation prints a total of its own: one without a step line before it is not read. Real lines
+were read where documents and issues quote them.
+
+horovod_synthetic
+-----------------
+Horovod's synthetic benchmarks (PyTorch, TensorFlow 1 and 2, Keras, MXNet).
+
+| line | what |
+|---|---|
+| ``Model: resnet50``, ``Batch size: 32``, ``Number of GPUs: 4`` | settings, batch per process |
+| ``Iter #0: 108.3 img/sec per GPU`` | one device, over a block of batches |
+| ``Img/sec per GPU: 108.2 +-1.2`` | the blocks' mean and 1.96 standard deviations: not read |
+| ``Total img/sec on 4 GPU(s): 432.8 +-4.9`` | that mean times the number of processes |
+
+Rank 0 prints. An ``Iter`` is a block of ``--num-batches-per-iter`` optimizer steps (10 by
+default; the number is not printed), timed by itself after the warm-up (10 batches); the Keras
+variant has no warm-up and leaves ``Iter #0`` out of its total. ``CPU`` stands for ``GPU`` where
+there is none. Real lines were read where documents and issues quote them.
+
+dlperf
+------
+The log of this package, so that it is recognised among other programs' logs.
+
+``dlperf 2026-11-21T14:53:35.595660Z iteration n=6 loss=10.86 ms=211.895`` (docs/log-format.md).
+Such a log is then read by :mod:`dlperf_hpc.records.logfile` and not by its figures here.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from dlperf_hpc.logs.format import OUR_OWN, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.lineparts import COUNT, FIGURE
+
+# --- mlperf
+
+_MARK = ":::MLLOG {"
+_LATEST_MS = 1e14  # no clock shows the year 5138
+_MOST_DIGITS = 18  # of a whole number
+_SETTINGS = {
+    "global_batch_size": "global_batch",
+    "gradient_accumulation_steps": "accumulation",
+    "max_sequence_length": "seq_len",
+    "number_of_nodes": "nodes",
+    "accelerators_per_node": "gpus_per_node",
+}
+_NO_SAMPLES = "blocks are counted in epochs, not in samples: no speed is read"
+_EVALUATION = "an evaluation lies within a block: its time is in the speed"
+_OTHER_COUNT = "a block does not begin with the samples at which the one before ended: not read"
+_NO_BATCH = "no global_batch_size stands before the first block: samples are no iterations"
+
+
+def _bounded(digits: str) -> float:
+    if len(digits) > _MOST_DIGITS:
+        return float(digits)
+    return int(digits)
+
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")
+_DECODER = json.JSONDecoder(parse_int=_bounded)
+
+
+def _read_event(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    event = _decoded(line.text)
+    if event is None:
+        builder.note(line, "MLLOG, but no JSON object that can be read")
+        return
+    builder.recognise(line)
+    key, value, metadata = event.get("key"), event.get("value"), event.get("metadata")
+    if not isinstance(metadata, dict):
+        metadata = {}
+    if key in _SETTINGS and type(value) is int:
+        builder.fact(line, _SETTINGS[key], value)
+    elif key == "submission_benchmark":
+        if isinstance(value, str) and _NAME.fullmatch(value):
+            builder.fact(line, "model", value)
+    elif key in ("block_start", "block_stop"):
+        _read_block(line, builder, event, metadata)
+    else:
+        _read_other(line, builder, event, metadata)
+
+
+def _read_other(
+    line: Line, builder: ReadingBuilder, event: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> None:
+    """An event between the ends of blocks."""
+    key, value = event.get("key"), event.get("value")
+    if key == "run_start":
+        builder.state["run"] = {}
+    elif key == "eval_start" and _run(builder).get("open"):
+        builder.note_once(line, _EVALUATION)
+    elif key == "tracked_stats" and isinstance(value, dict):
+        _run(builder)["printed"] = (metadata.get("step"), value.get("throughput"))
+    elif key == "train_loss":
+        _run(builder)["loss"] = value
+
+
+def _decoded(text: str) -> dict[str, Any] | None:
+    start = text.find(_MARK)
+    try:
+        event, _ = _DECODER.raw_decode(text, start + len(_MARK) - 1)
+    except (ValueError, RecursionError):
+        return None
+    return event if start >= 0 and isinstance(event, dict) else None
+
+
+def _run(builder: ReadingBuilder) -> dict[str, Any]:
+    """What is known of the run so far: where the last block ended and how long the clock stood."""
+    run: dict[str, Any] = builder.state.setdefault("run", {})
+    return run
+
+
+def _read_block(
+    line: Line, builder: ReadingBuilder, event: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> None:
+    """An end of a block: the first one's start, and every stop."""
+    run, begins = _run(builder), event["key"] == "block_start"
+    now, samples = _number(event.get("time_ms")), metadata.get("samples_count")
+    if type(samples) is not int or now is None or not 0 < now < _LATEST_MS:
+        builder.note_once(line, _NO_SAMPLES)
+        return
+    if begins:
+        first = "samples" not in run
+        if not first and run["samples"] != samples:
+            run["lost"] = True
+            builder.note_once(line, _OTHER_COUNT)
+        run["stood"] = run.get("stood", 0.0) + now - run.pop("since", now)
+        run.update(open=True, samples=samples, printed=(None, None))
+        if first:
+            _add(line, builder, now, samples)
+    elif run.get("open"):
+        run.update(open=False, samples=samples, since=now)
+        _add(line, builder, now, samples)
+
+
+def _add(line: Line, builder: ReadingBuilder, now: float, samples: int) -> None:
+    """The iteration that is done at ``now`` (ms)."""
+    run, batch = _run(builder), builder.latest("global_batch")
+    if run.get("lost"):
+        return
+    if batch is None:
+        builder.note_once(line, _NO_BATCH)
+    elif samples % batch:
+        builder.note(
+            line, f"{samples} samples are no multiple of the global batch {batch}: not read"
+        )
+    else:
+        at, printed = run.pop("printed", (None, None))
+        if at != samples:
+            printed = None
+        stamp, loss = (now - run.get("stood", 0.0)) / 1000, _number(run.pop("loss", None))
+        builder.step(line, samples // batch, stamp=stamp, printed=_number(printed), loss=loss)
+
+
+def _number(value: Any) -> float | None:
+    """A finite number as JSON has it; of text and truth values None."""
+    if type(value) not in (int, float):
+        return None
+    return float(value) if math.isfinite(value) else None
+
+
+# --- tf_cnn_benchmarks
+
+
+def _read_devices(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    """The processes' devices; those of this process alone are no fact."""
+    builder.hold(line, "devices", line.text.count("'horovod/"))
+
+
+def _note_mode(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.note(line, f"mode {found['mode']}: these speeds are no training's")
+
+
+_TOTAL = r"total images/sec: (?P<total>[0-9]{1,15}\.[0-9]{2})(?![0-9])"
+_TF_CNN = (
+    LinePattern(
+        rf"(?<![0-9.])(?P<iteration>{COUNT})\s{{1,16}}images/sec: (?P<printed>{FIGURE})"
+        rf" \+/- {FIGURE} \(jitter = {FIGURE}\)"
+        r"(?:\s{1,16}(?P<loss>[0-9]{1,12}\.[0-9]{3}|nan|inf)\b)?",
+        clock="full",
+    ),
+    LinePattern(_TOTAL, name="total images/sec", usual=lambda builder, _: bool(builder.steps)),
+    LinePattern(_TOTAL, passed_over=True),  # an evaluation's
+    LinePattern("images/sec: ", note="images/sec, but not as tf_cnn_benchmarks prints it"),
+    LinePattern(r"^Model: {2,12}(?P<model>\S{1,60})\s*$", held=True),
+    LinePattern(r"^Batch size: {2,4}(?P<global_batch>[0-9]{1,12})(?:\.0)? global\s*$", held=True),
+    LinePattern(r"^\s*(?P<batch_size>[0-9]{1,12})(?:\.0)? per device\s*$", held=True),
+    LinePattern("^Devices: ", take=_read_devices),
+    LinePattern(r"^Mode: {2,12}(?!training(?!\S))(?P<mode>\S{1,40})", take=_note_mode),
+)
+
+# --- horovod_synthetic
+
+_HOROVOD = (
+    LinePattern(
+        rf"Iter #(?P<index>[0-9]{{1,17}}): (?P<printed>{FIGURE}) img/sec per [A-Z]{{1,8}}\b"
+    ),
+    LinePattern(
+        rf"Total img/sec on (?P<devices>[0-9]{{1,9}}) [A-Z]{{1,8}}\(s\): (?P<total>{FIGURE}) \+-",
+        name="Total img/sec",
+    ),
+    LinePattern(
+        r"^(?:Model: (?P<model>\S{1,60})|Batch size: (?P<batch_size>\S{1,60})"
+        r"|Number of [A-Z]{1,8}s: (?P<devices>\S{1,60}))\s*$",
+        held=True,
+    ),
+    LinePattern("img/sec", note="img/sec, but not as Horovod's benchmarks print it"),
+)
+
+# --- dlperf
+
+_TIME = r"^dlperf (?P<full>[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6})Z"
+_OWN = (
+    LinePattern(
+        rf"{_TIME} iteration n=(?P<iteration>[0-9]+)(?: loss=(?P<loss>\S+))?"
+        r"(?: ms=(?P<printed>\S+))?"
+    ),
+    LinePattern(rf"{_TIME} summary .* samples_per_s=(?P<total>\S+)", name="samples_per_s"),
+    LinePattern(" begin format=", take=lambda line, builder, _: builder.recognise(line)),
+)
+
+LINES = {
+    "mlperf": (LinePattern(take=_read_event),),
+    "tf_cnn_benchmarks": _TF_CNN,
+    "horovod_synthetic": _HOROVOD,
+    OUR_OWN: _OWN,
+}
