@@ -53,7 +53,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.formats import format_named, ngc_mxnet, ngc_tensorflow
+from dlperf_hpc.logs.formats import format_named, mxnet, ngc_tensorflow
 from dlperf_hpc.logs.formats._dllogger import (
     PARAMETERS,
     Program,
@@ -150,7 +150,7 @@ def _read_bert(line: Line, builder: ReadingBuilder, _: Groups) -> None:
 
 _WRITERS = (
     (RESNET_PROGRAM, "dllogger_pytorch_resnet"),
-    (ngc_mxnet.DLLOGGER_PROGRAM, "dllogger_mxnet_resnet"),
+    (mxnet.DLLOGGER_PROGRAM, "dllogger_mxnet_resnet"),
     (BERT_PROGRAM, "dllogger_pytorch_bert"),
     (ngc_tensorflow.TF1_BERT_PROGRAM, "ngc_tf1_bert"),
     (ngc_tensorflow.TF1_RESNET_PROGRAM, "ngc_tf1_resnet"),
