@@ -41,7 +41,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.lineparts import COUNT, FULL_STAMP, full_stamp, megabytes
+from dlperf_hpc.logs.lineparts import COUNT, FULL_STAMP, full_stamp, further, megabytes
 from dlperf_hpc.logs.scanned import Counter
 
 # --- deepspeed
@@ -204,7 +204,12 @@ _BING_BERT = (
         rf"At step (?P<step>{COUNT}), the throughput is (?P<rate>{_FIGURE}) Samples/s",
         take=_read_throughput,
     ),
-    LinePattern(r"Args = Namespace.*?[( ,]max_seq_length=(?P<seq_len>[0-9]{1,9})[,)]", held=True),
+    LinePattern(
+        "^"
+        + further(r"Args = Namespace\(")
+        + further(r"[( ,]max_seq_length=(?P<seq_len>[0-9]{1,9})[,)]"),
+        held=True,
+    ),
     LinePattern(r"Args = Namespace\(", passed_over=True),
     LinePattern(
         r"(?<![a-z_])gradient_accumulation_steps \.{0,30} (?P<steps>[0-9]{1,12})\s*$",

@@ -226,8 +226,8 @@ _IMAGENET_HEAD = (
 
 def _in_first_epoch(builder: ReadingBuilder, columns: Columns) -> bool:
     """Whether all lines are of the file's first epoch, of the known length, and count from 0."""
-    (epoch, *others), lengths = set(columns["era"]), set(columns["length"])
-    if others or lengths != {str(builder.state.get("epoch_length"))}:
+    (epoch, *later), lengths = set(columns["era"]), set(columns["length"])
+    if later or lengths != {str(builder.state.get("epoch_length"))}:
         return False
     from_one = builder.state.get("from_one", min(whole(columns["index"])) < 2)
     return not from_one and builder.first_epoch_up_to(int(epoch), 0)
