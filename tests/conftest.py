@@ -9,6 +9,7 @@ one that loads a framework fails. One of ``tests/unit`` that starts a process ha
 
 from __future__ import annotations
 
+import platform
 import re
 import sys
 from collections.abc import Generator, Iterator
@@ -45,6 +46,7 @@ def note_start(event: str, _: object) -> None:
         started.append(event)
 
 
+platform.processor()  # h5py asks for it; the first call starts a process, its answer is kept
 sys.addaudithook(note_start)
 
 
