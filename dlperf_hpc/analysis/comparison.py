@@ -184,7 +184,7 @@ def pooled(parts: Iterable[Iterable[Subject]]) -> list[Subject]:
     for part in parts:
         for subject in part:
             groups.setdefault(subject.published or subject.case, []).append(subject)
-    return [_pooled(group) for group in groups.values()]
+    return list(map(_pooled, groups.values()))
 
 
 FILTERS = ("framework", "model", "precision", "batch_size", "topology", "tag")

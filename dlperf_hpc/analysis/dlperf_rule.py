@@ -86,7 +86,7 @@ def _rounded(name: str, runs: Mapping[int, float]) -> list[float]:
     for repeat, speed in runs.items():
         if not (math.isfinite(speed) and speed > 0):
             raise ValueError(f"{name}, run {repeat}: {speed!r} is not a speed; leave the run out")
-    return [round2(speed) for speed in runs.values()]
+    return list(map(round2, runs.values()))
 
 
 def dlperf_tables(results: Sequence[RunResult]) -> dict[str, DlperfTable]:

@@ -403,7 +403,7 @@ def _of_contradictions(result: RunResult) -> Iterator[Flag]:
 
 def _differing(cases: Sequence[CaseFacts]) -> list[str]:
     """The settings, by name, in which cases of one id differ."""
-    if len({repr(case) for case in cases}) < 2:
+    if len({*map(repr, cases)}) < 2:
         return []
     names = vars(cases[0])
     return [name for name in names if len({repr(getattr(case, name, None)) for case in cases}) > 1]

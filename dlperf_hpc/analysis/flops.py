@@ -252,5 +252,5 @@ def accelerator_of(results: Iterable[RunResult], said: str | None = None) -> str
     names = [name for result in results for name in device_names(result)]
     if not names:
         return said
-    found = {machines.accelerator(name) for name in names}
+    found = {*map(machines.accelerator, names)}
     return names[0] if len(found) == 1 else None

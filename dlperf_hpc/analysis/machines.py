@@ -283,7 +283,7 @@ def _setup(result: RunResult) -> dict[str, list[str]]:
 def _values(facts: Mapping[str, Any], keys: tuple[str, ...]) -> list[str]:
     first = facts.get(keys[0])
     if isinstance(first, (list, tuple)):
-        return [str(each) for each in first]
+        return list(map(str, first))
     text = " ".join(str(facts[key]) for key in keys if facts.get(key) not in (None, ""))
     return [text] if text else []
 

@@ -282,7 +282,7 @@ def _place(levels: Sequence[float]) -> int:
     """Where two constants fit the logarithms best. Rank sums alone would draw a step towards the
     middle: they only say that the sides do not overlap, and not by how much."""
     n = len(levels)
-    off = _residuals([math.log(level) for level in levels])
+    off = _residuals(list(map(math.log, levels)))
     return min(range(2, n - 1), key=lambda t: off(0, t) + off(t, n))
 
 
@@ -336,7 +336,7 @@ def _line(levels: Sequence[float]) -> float | None:
     """The ratio of a straight line's ends, where it describes the logarithms better than one step
     or two do by Schwarz' criterion ("Estimating the dimension of a model", 1978), which counts
     what each has to choose: a line 2 numbers, a step 3, two steps 5."""
-    values = [math.log(level) for level in levels]
+    values = list(map(math.log, levels))
     n = len(values)
     middle, mean = (n - 1) / 2, math.fsum(values) / n
     square = sum((x - middle) ** 2 for x in range(n))

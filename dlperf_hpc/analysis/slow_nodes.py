@@ -267,7 +267,7 @@ def _worst(
     if not groups:
         return None
     sums = _Sums([run.residual for run in runs])
-    named, counts = list(groups), [len(members) for members in groups.values()]
+    named, counts = list(groups), list(map(len, groups.values()))
 
     def least(residuals: Sequence[float]) -> tuple[float, int]:
         totals = (sum(map(residuals.__getitem__, members)) for members in groups.values())

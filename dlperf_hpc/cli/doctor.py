@@ -204,7 +204,7 @@ def _as_json(question: Question, results: Iterable[CheckResult], well: bool) -> 
         "engine": question.engine.name,
         "sweep": question.manifest and question.manifest.sweep,
         "ok": well,
-        "findings": [vars(result) for result in results],
+        "findings": list(map(vars, results)),
     }
 
 

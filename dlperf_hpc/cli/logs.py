@@ -89,7 +89,7 @@ def _as_json(ledger: Ledger, run: Run) -> dict[str, object]:
         "reason": result.reason,
         "log": str(log) if log.exists() else None,
         "output": str(output) if output.exists() else None,
-        "earlier_logs": [str(path) for path in earlier],
+        "earlier_logs": list(map(str, earlier)),
     }
 
 

@@ -355,7 +355,7 @@ def _as_json(
     values: dict[str, Any] = {
         "sweep": root.name,
         "root": str(root),
-        "arrays": [vars(row) for row in rows],
+        "arrays": list(map(vars, rows)),
         "waiting": [array.name for array in outcome.waiting],
     }
     if last is not None:

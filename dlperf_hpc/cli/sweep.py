@@ -114,7 +114,7 @@ def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
 
 
 def _check_topologies(names: list[str], sweep: Sweep, item: str) -> None:
-    known = [str(topology) for topology in sweep.topologies]
+    known = list(map(str, sweep.topologies))
     for name in names:
         if name not in known:
             hint = nearest(name, known) or f"there are: {', '.join(known)}; or write key=value"
@@ -347,7 +347,7 @@ def plan_text(manifest: Manifest, engine: Engine, root: Path) -> str:
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows]
     cases = len({run.case.id for run in manifest.runs})
-    total = sum(node_hours(array) for array in manifest.arrays)
+    total = sum(map(node_hours, manifest.arrays))
     arrays, runs = number_of(len(manifest.arrays), "array"), number_of(len(manifest.runs), "run")
     how = "one after another" if engine.one_queue else f"in {arrays}"
     title = (
@@ -433,9 +433,9 @@ def _fields(trial: TriedLog) -> dict[str, Any]:
         "factor": window and f"{window.factor:.6g} (what is printed is in {window.unit})",
         "figure": [f"{value:.6g} {unit}" for unit, value in result.rates.items()],
         "no figure": None if result.rates else result.reason,
-        "warning": [printable(line) for line in result.warnings],
-        "signs": [printable(line) for line in trial.signs],
-        "not read": [printable(note) for note in trial.notes[:_MOST_LINES]],
+        "warning": list(map(printable, result.warnings)),
+        "signs": list(map(printable, trial.signs)),
+        "not read": list(map(printable, trial.notes[:_MOST_LINES])),
     }
 
 

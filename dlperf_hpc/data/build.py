@@ -85,7 +85,7 @@ def _entry(directory: Path, file: Made) -> dict[str, Any]:
 
 
 def _shards_for(files: Sequence[Path]) -> int:
-    total = sum(os.path.getsize(file) for file in files)
+    total = sum(map(os.path.getsize, files))
     return min(_MOST_SHARDS, max(1, -(-total // _SHARD_BYTES)))
 
 

@@ -134,7 +134,7 @@ def spool(
     go to shards in order, by the share of the text's bytes that lies before them: which shard a
     document is in depends on the text and the number of shards alone. DataError if a shard gets
     none."""
-    total = sum(os.path.getsize(file) for file in files) or 1
+    total = sum(map(os.path.getsize, files)) or 1
     paths = [directory / f"{number}.spool" for number in range(shards)]
     counts = [0] * shards
     found = (document for file in files for document in documents(file, whole_files))

@@ -43,7 +43,7 @@ def write_indexed(path: Path, documents: Sequence[Array], vocab: int) -> None:
     with open(path, "wb") as file:
         for document in documents:
             file.write(np.asarray(document).astype(kind).tobytes())
-    lengths = np.array([len(document) for document in documents], "<i4")
+    lengths = np.array(list(map(len, documents)), "<i4")
     offsets = np.concatenate([[0], np.cumsum(lengths[:-1], dtype=np.int64)]) * kind.itemsize
     code = next(code for code, name in _TOKEN_TYPES.items() if np.dtype(name) == kind)
     marks = np.arange(len(documents) + 1, dtype="<i8")

@@ -199,7 +199,7 @@ def _of_environments(ledger: Ledger, ended: Iterable[tuple[RunResult, Verdict]])
 def _hosts(result: RunResult) -> list[str]:
     world = result.facts.get("world", {})
     hosts = world.get("hosts", []) if isinstance(world, dict) else []
-    return [str(host) for host in hosts]
+    return list(map(str, hosts))
 
 
 def _slow(results: Iterable[RunResult]) -> dict[str, str]:

@@ -199,7 +199,7 @@ def each_run_once(
             results += numbered(alone.named)
             remarks += alone.named.problems
             continue
-        found = [_merged(cluster) for cluster in attempts]
+        found = list(map(_merged, attempts))
         made: list[RunResult] = []
         for each in found:
             made += [replace(one, attempt=len(made) + n) for n, one in enumerate(each.results, 1)]

@@ -195,7 +195,7 @@ class LinePattern:
         if not self.clock:
             return None, Stamps.NONE
         clock = CLOCKS[self.clock]
-        found = [clock.first(text) for text in columns.get("before", ())]
+        found = list(map(clock.first, columns.get("before", ())))
         return (found if found.count(None) < len(found) else None), clock.stamps
 
     def _add(

@@ -95,7 +95,7 @@ class Published:
 def published() -> tuple[Published, ...]:
     """Every row of the table, in its order."""
     text = resources.files("dlperf_hpc.published").joinpath("published.csv").read_text("ascii")
-    return tuple(_row(cells) for cells in csv.DictReader(text.splitlines()))
+    return tuple(map(_row, csv.DictReader(text.splitlines())))
 
 
 def _row(cells: Mapping[str, str]) -> Published:

@@ -372,7 +372,7 @@ class Signs:
     """
 
     def __init__(self, fail: Sequence[str] = (), must: Sequence[str] = ()) -> None:
-        self._fail = [compiled(text) for text in fail]
+        self._fail = list(map(compiled, fail))
         self._must = {number: compiled(text) for number, text in enumerate(must)}
         self.failed = self.failed_at = self.broken = self.broken_at = ""
         self.met: set[int] = set()
@@ -402,7 +402,7 @@ def recorded(record: Mapping[str, Any]) -> Verdict:
     ''."""
     named = {name: record.get(name) for name in ("decided_by", "cause", "fault")}
     codes = {name: word for name, word in named.items() if isinstance(word, str)}
-    lists = (record.get(name) for name in ("fault_hosts", "cause_hosts"))
+    lists = map(record.get, ("fault_hosts", "cause_hosts"))
     named_hosts = itertools.chain(*(each for each in lists if isinstance(each, list)))
     hosts = tuple(host for host in named_hosts if isinstance(host, str))
     status = Status(record["status"])

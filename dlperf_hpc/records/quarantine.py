@@ -135,7 +135,7 @@ def hold_back(root: Path, environment: str, entry: EnvironmentFault) -> None:
     if any((e.kind, e.framework) == (entry.kind, entry.framework) for e in entries):
         return
     stamped = replace(entry, time=entry.time or utc())
-    rows = [asdict(each) for each in (*entries, stamped)[:_MOST_ENTRIES]]
+    rows = list(map(asdict, (*entries, stamped)[:_MOST_ENTRIES]))
     row = {"schema": SCHEMA, "environment": environment, "held": rows}
     write_atomically(marker(root, environment), dump_json(row))
 

@@ -164,7 +164,7 @@ def detail(attempt: Attempt) -> dict[str, Any]:
     found: dict[str, Any] = {}
     if codes:
         ranks = range(attempt.run.case.ranks)
-        found["program"] = {"codes": [codes.get(rank) for rank in ranks]}
+        found["program"] = {"codes": list(map(codes.get, ranks))}
     with contextlib.suppress(OSError, ValueError):
         packages = parse(read_regular(folder / _PACKAGES, _MOST_OF_PACKAGES))
         if isinstance(packages, dict):

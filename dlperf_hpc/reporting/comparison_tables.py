@@ -43,7 +43,7 @@ def comparison_json(comparison: Comparison, sides: Mapping[str, Sequence[str]]) 
         "across": list(comparison.across),
         "verdicts": {outcome.value: comparison.count(outcome) for outcome in RatioOutcome},
         "unmatched_published": comparison.unmatched_published,
-        "cases": [_case_json(case) for case in comparison.cases],
+        "cases": list(map(_case_json, comparison.cases)),
     }
 
 

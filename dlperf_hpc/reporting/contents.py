@@ -194,7 +194,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "flags": dict(report.flags),
         "cases": [{**row, **as_lists} for row, as_lists in zip(report.case_rows, lists)],
         "runs": report.run_rows,
-        "switches": [_pair(pair) for pair in report.option_pairs],
+        "switches": list(map(_pair, report.option_pairs)),
         "dlperf": {
             series: {"result": table.to_dict(), "missing": list(table.reasons)}
             for series, table in report.dlperf.items()

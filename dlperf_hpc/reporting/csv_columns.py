@@ -206,7 +206,7 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
 
 def _counted(*paths: str) -> Callable[[RunResult], Any]:
     """The first of these figures of a run that counts: a cut run leaves no number behind."""
-    values = [value_at(path) for path in paths]
+    values = list(map(value_at, paths))
 
     def of(run: RunResult) -> Any:
         if run.rates:

@@ -109,7 +109,7 @@ def nodes_json(found: NodeFindings) -> dict[str, Any]:
         "risk": found.risk,
         "slow": list(found.slow_nodes),
         "nodes": rows(NODE_COLUMNS, nodes_of(found)),
-        "devices": [_device_json(device) for device in found.devices],
+        "devices": list(map(_device_json, found.devices)),
         "no_rank_times": [{"why": why, "runs": runs} for why, runs in found.missing.items()],
     }
 

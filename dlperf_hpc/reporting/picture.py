@@ -445,7 +445,7 @@ def _scales(axis: Axes, panel: _Panel, devices: Sequence[int], along: str) -> No
 
     axis.set_xscale("log", base=2)
     axis.set_xlim(devices[0] / 1.5, devices[-1] * 1.5)
-    axis.set_xticks(devices, [str(n) for n in devices])
+    axis.set_xticks(devices, list(map(str, devices)))
     axis.set_xlabel(along)
     axis.set_ylabel(panel.label)
     if panel is _EFFICIENCY:

@@ -174,7 +174,7 @@ def history_json(found: History) -> dict[str, Any]:
         "risk": found.risk,
         "dated": found.dated,
         "remarks": list(found.remarks),
-        "cases": [_trend_json(trend) for trend in found.trends],
+        "cases": list(map(_trend_json, found.trends)),
     }
 
 
@@ -184,7 +184,7 @@ def _trend_json(trend: Trend) -> dict[str, Any]:
         "unit": trend.unit,
         "outcomes": list(trend.verdicts),
         "measurements": [_measurement_json(each, trend.unit) for each in trend.measurements],
-        "changes": [_change_json(change) for change in trend.changes],
+        "changes": list(map(_change_json, trend.changes)),
         "drifts": [dict(vars(each)) for each in trend.drifts],
         "spikes": list(trend.spikes),
         "sentences": sentences(trend),

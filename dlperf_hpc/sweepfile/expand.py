@@ -217,7 +217,7 @@ def _of_program(name: str, error: ExpressionError, hint: str | None = None) -> I
 
 def _too_large(tables: Tables, topologies: int) -> Issue | None:
     """Why the tables are not expanded: the product is counted before anything is made of it."""
-    size = math.prod(len(axis) for axis in tables.axes) * topologies
+    size = math.prod(map(len, tables.axes)) * topologies
     if size > MOST_CASES:
         number_text = "more than 10^18"  # it may have a million digits
         if size < 10**18:

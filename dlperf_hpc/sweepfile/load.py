@@ -110,7 +110,7 @@ def _each_case_table(
         parts.append("when")
     for name in lists:
         if isinstance(result.get(name), list):
-            result[name] = [change(block) for block in result[name]]
+            result[name] = list(map(change, result[name]))
     if isinstance(result.get("override"), list):
         result["override"] = [_with_parts(block, parts, change) for block in result["override"]]
     return result
@@ -248,7 +248,7 @@ class _Reading:
             return "1n1g"
         if base and self.names and base not in self.file.topologies:
             message = f"{base!r} is not among the topologies"
-            here = [str(topology) for topology in self.topologies]
+            here = list(map(str, self.topologies))
             hint = nearest(base, here) or f"there are: {', '.join(here)}"
             self.issues.append(Issue("base", message, hint))
         return base

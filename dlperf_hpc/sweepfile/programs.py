@@ -157,7 +157,7 @@ def _texts(program: UserProgram) -> Iterator[tuple[str, str, Callable[[str], lis
 
 def _misused_words(program: UserProgram) -> Iterator[Issue]:
     """What is wrong between ``{*key}`` in ``run`` and the tables of ``words``."""
-    spliced = [splice(word) for word in program.run]
+    spliced = list(map(splice, program.run))
     for i, key in enumerate(spliced):
         if key is not None and key not in program.words:
             hint = f"write {key} = {{ ... }} in [program.{program.name}.words]"

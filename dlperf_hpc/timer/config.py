@@ -92,7 +92,7 @@ class TimerConfig:
     def case_in(self, topology: Topology) -> Case | ObservedCase:
         """The case, of a loop that runs in this topology unless the sweep asked for another."""
         row = {"topology": str(topology), **self.case}
-        if all(row.get(key) for key in _WHOLE) and row.get(OBSERVED) is not True:
+        if all(map(row.get, _WHOLE)) and row.get(OBSERVED) is not True:
             return forms.case_of(row)
         case = ObservedCase.from_dict(row)
         if case.global_batch is None and case.micro_batch and case.accumulation:

@@ -181,7 +181,7 @@ def open_feed(
     except DataError as error:
         problem = str(error)
     answers = world.gather((problem, getattr(share, "samples", 0), unpadded))
-    problems, found, whole = (list(values) for values in zip(*answers))
+    problems, found, whole = map(list, zip(*answers))
     failed = next(filter(None, problems), None)
     if failed or share is None:
         raise DataError(failed)

@@ -182,7 +182,7 @@ def percentile(values: Sequence[float], share: float) -> float:
 def iteration_times(windows: Sequence[RankTimes]) -> list[float]:
     """Seconds of each iteration, which ends when the last rank ends it: so they add up to the
     slowest rank's window. The maximum of every single step would count a wait once on each side."""
-    ends = [max(at) for at in zip(*(accumulate(w.step_times) for w in windows))]
+    ends = list(map(max, zip(*(accumulate(w.step_times) for w in windows))))
     return [end - start for start, end in zip([0.0, *ends], ends)]
 
 

@@ -144,7 +144,7 @@ def flag(value: Any) -> bool | None:
 
 def precision(*half: Any) -> str | None:
     """Of options that turn 16 bits on: fp16 if one is on, fp32 if those that were found are off."""
-    flags = [flag(value) for value in half]
+    flags = list(map(flag, half))
     if True in flags:
         return "fp16"
     return "fp32" if False in flags else None
@@ -190,7 +190,7 @@ def _step(head: str) -> tuple[int, ...] | None:
     if head in _WHOLE_RUN:
         return ()
     if _WORDS.fullmatch(head) or _TUPLE.fullmatch(head):
-        return tuple(int(number) for number in _DIGITS.findall(head))
+        return tuple(map(int, _DIGITS.findall(head)))
     return None
 
 

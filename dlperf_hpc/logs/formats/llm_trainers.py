@@ -136,7 +136,7 @@ def _read_mesh(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     """All devices; and whether a local batch is one device's."""
     if found["names"]:
         names = re.findall(r"[a-z_]+", found["names"])
-        sizes = [int(size) for size in re.findall(r"[0-9]{1,9}", found["sizes"])]
+        sizes = list(map(int, re.findall(r"[0-9]{1,9}", found["sizes"])))
     else:
         names, sizes = [], []
         for name, size in _PARALLELISM.findall(line.text):

@@ -107,7 +107,7 @@ def _is_whole(builder: ReadingBuilder, _: Columns) -> bool:
 
 
 def _read_world(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    sizes = [int(size) for size in _MODEL_PARALLEL.findall(line.text)]
+    sizes = list(map(int, _MODEL_PARALLEL.findall(line.text)))
     builder.state["split"] = any(size > 1 for size in sizes)
     builder.hold(line, "devices", found["world"])
 

@@ -301,7 +301,7 @@ _ORIGINS = (0, 10)  # step after which the clock and the mean begin
 
 def _read_own_text(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     """A setting in the program's own text."""
-    value = math.prod(int(factor) for factor in found["value"].split("*"))
+    value = math.prod(map(int, found["value"].split("*")))
     builder.hold(line, _SPEEDRUN_FACTS[found["what"]], value)
 
 

@@ -302,7 +302,7 @@ def _named_hosts(head: bytes) -> frozenset[str]:
         return frozenset()
     text = head.decode("utf-8", errors="replace")
     commands = (match.split(",") for match in _PDSH_COMMAND.findall(text))
-    worlds = (_QUOTED.findall(match) for match in _WORLD.findall(text))
+    worlds = map(_QUOTED.findall, _WORLD.findall(text))
     return frozenset(itertools.chain(*commands, *worlds))
 
 

@@ -49,7 +49,7 @@ class Literals:
         self._beginning = defaultdict[int, list[bytes]](list)
         for text in self._texts:
             self._beginning[text[0]].append(text)
-        self._hidden = [self._overlapping(text) for text in self._texts]
+        self._hidden = list(map(self._overlapping, self._texts))
         self._group = functools.lru_cache(maxsize=256)(self._made)
 
     def groups(self, *sets: Sequence[int]) -> list[Group]:

@@ -119,7 +119,7 @@ def scan_all(
 ) -> Iterator[Scanned]:
     """What is in every source, in the order of ``sources``; those in ``cache`` are not read again.
     The memory in use grows neither with the number of files nor with their sizes."""
-    known = [cache.has(source) for source in sources]
+    known = list(map(cache.has, sources))
     new = [source for source, has in zip(sources, known) if not has]
     fresh = _scan(new, workers, cache.own_format)
     for source, has in zip(sources, known):

@@ -69,7 +69,7 @@ def find(paths: Iterable[Path], leave_out: Iterable[Path] = ()) -> Iterator[Sour
     Directories in ``leave_out`` (spelt as a walk from ``paths`` finds them) are not entered.
     """
     seen: set[tuple[int, int]] = set()
-    left_out = {str(path) for path in leave_out}
+    left_out = {*map(str, leave_out)}
     for path in paths:
         for found in _below(path, left_out):
             if isinstance(found, Unread):

@@ -73,7 +73,7 @@ def page(
             _differences(visible),
         ),
         filters=filters(map(_keys, visible)),
-        data={"cases": [_data(case) for case in visible]},
+        data={"cases": list(map(_data, visible))},
         files={"compare.json": f"{values}\n".encode()},
         how_to_read=_HOW_TO_READ,
     )
@@ -107,7 +107,7 @@ def _remarks(cases: Sequence[Compared]) -> tuple[Remark, ...]:
 
 
 def _missing(comparison: Comparison, hints: Sequence[str], left_out: int) -> tuple[str, ...]:
-    lines = [printable(hint) for hint in hints]
+    lines = list(map(printable, hints))
     if not comparison.cases:
         lines.append("There is no case to compare.")
     for outcome in (RatioOutcome.MISSING_IN_B, RatioOutcome.MISSING_IN_A, RatioOutcome.TOO_FEW):

@@ -67,7 +67,7 @@ def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
     """A quantity against devices: medians with their intervals, every run a dot, hollow where it
     does not count, and what the base would give if it scaled ideally."""
     numbers = list(range(series))
-    colours = [colour_of(place) for place in numbers]
+    colours = list(map(colour_of, numbers))
     shapes = [mark_of(place).path for place in numbers]
     by_series = {"field": "s", "type": "nominal", "legend": None}
     axis = {"title": "devices, over all nodes", "values": list(devices), "format": "d"}

@@ -322,7 +322,7 @@ def _differing_rows(name: str, facts: Facts) -> list[Line]:
         return [(name, text, sum(map(len, facts.values())), "")]
     rows: list[Line] = []
     for value, runs in sorted(facts.items(), key=lambda item: (-len(item[1]), natural(item[0]))):
-        names = [str(each) for each in sorted({*runs}, key=by_devices)]
+        names = list(map(str, sorted({*runs}, key=by_devices)))
         rows.append((name, value or "(empty)", len(runs), listed(names, MOST_NAMED)))
     return rows
 

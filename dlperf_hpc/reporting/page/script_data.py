@@ -219,7 +219,7 @@ def data_of(visible: VisibleReport) -> dict[str, Any]:
     series = {name: place for place, name in enumerate(visible.series)}
     return {
         "quantities": {name: vars(each) for name, each in quantities(visible).items()},
-        "series": [printable(name) for name in visible.series],
+        "series": list(map(printable, visible.series)),
         "most": MOST_SERIES,
         "hover": HOVER,
         "cases": [_case_data(case, series[case.series]) for case in visible.cases],
@@ -379,7 +379,7 @@ def _are_times(ranks: Any) -> bool:
     """Whether these are as many times of each rank, of one at least, and not too many."""
     if not isinstance(ranks, list) or not all(isinstance(row, list) for row in ranks):
         return False
-    lengths = {len(row) for row in ranks}
+    lengths = {*map(len, ranks)}
     if len(lengths) != 1 or not 0 < sum(map(len, ranks)) <= _MOST_TIMES:
         return False
     return all(map(_are_numbers, ranks))

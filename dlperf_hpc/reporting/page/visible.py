@@ -85,7 +85,7 @@ class VisibleReport:
         rows.sort(key=lambda row: (row.item, row.run.run.repeat, row.run.attempt))
         if len(rows) <= MOST_RUNS:
             return tuple(rows)
-        kept = {id(row) for row in [row for row in rows if not row.run.rates][: MOST_RUNS // 2]}
+        kept = {*map(id, [row for row in rows if not row.run.rates][: MOST_RUNS // 2])}
         share = max(1, (MOST_RUNS - len(kept)) // len(self.places))
         of_case: Counter[int] = Counter()
         for row in rows:

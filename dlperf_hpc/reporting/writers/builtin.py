@@ -65,7 +65,7 @@ def database(report: Report) -> bytes:
 
 def tests(report: Report) -> bytes:
     """A test for each run: one that is ok passes, one that has not ended is skipped."""
-    return junit(report.name, [_test(result) for result in report.runs])
+    return junit(report.name, list(map(_test, report.runs)))
 
 
 def _test(result: RunResult) -> JunitCase:

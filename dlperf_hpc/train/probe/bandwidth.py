@@ -250,9 +250,9 @@ def _row(
 
     estimate = max(each[0] for each in timed(1))
     each = timed(comm.bcast(max(_FEWEST, min(_MOST, int(about_s / max(estimate, 1e-6))))))
-    seconds = statistics.median(max(of) for of in zip(*each))
+    seconds = statistics.median(map(max, zip(*each)))
     _, _, counted = sizes_of(kind, size, comm.Get_size())
-    means = [sum(of) for of in each]
+    means = list(map(sum, each))
     rate = counted / seconds / 1e9
     return {
         "bytes": counted,

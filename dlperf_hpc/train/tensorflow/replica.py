@@ -260,7 +260,7 @@ class Replica:
                 share = loss * (self.scale / self._case.accumulation)
         # Embeddings give theirs by rows: all-reduce and the sums want them whole.
         gradients = tape.gradient(share, self._variables)
-        return loss, [tf.convert_to_tensor(gradient) for gradient in gradients]
+        return loss, list(map(tf.convert_to_tensor, gradients))
 
     def _update(self, gradients: Tensors, rate: Any) -> None:
         keep = None

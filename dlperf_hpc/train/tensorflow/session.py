@@ -74,7 +74,7 @@ def _uuids(count: int) -> list[str]:
     if not count:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    words = visible.split(",") if visible else [str(i) for i in range(count)]
+    words = visible.split(",") if visible else list(map(str, range(count)))
     try:
         import pynvml
 

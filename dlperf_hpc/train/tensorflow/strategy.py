@@ -95,7 +95,7 @@ class StrategySession(TensorflowSession):
     def make_replicas(self) -> Sequence[Replica]:
         """One per device, each on the components of the model's variables that lie there: nothing
         but gradients travels between devices."""
-        local = [self.strategy.experimental_local_results(v) for v in self.variables]
+        local = list(map(self.strategy.experimental_local_results, self.variables))
         self._replicas = []
         first, xla = self.world.rank * len(local[0]), self.case.option("xla")
         for place, device in enumerate(self.devices.names):

@@ -724,7 +724,7 @@ def documented(heading: str) -> list[tuple[str, ...]]:
 
 def documented_columns(heading: str) -> set[tuple[str, ...]]:
     """Each column under that heading; a row may have several that mean the same."""
-    found = set()
+    found: set[tuple[str, ...]] = set()
     for names, units, meaning in documented(heading):
         each = names.split(", ")
         of = units.split(", ") if ", " in units else [units] * len(each)
