@@ -31,7 +31,7 @@ def collected(*arguments: str) -> list[str]:
 
 def test_every_folder_of_tests_is_a_room_or_has_a_marker() -> None:
     folders = {path.name for path in TESTS.iterdir() if any(path.glob("**/test_*.py"))}
-    rooms = {path.name for path in (ROOT / "dlperf_hpc").iterdir() if path.is_dir()}
+    rooms = {path.stem for path in (ROOT / "dlperf_hpc").iterdir()}
     needs = {"mpi", "slurm", "frameworks", "campaigns", "long", "containers", "browser"}
     assert folders == {"unit", "processes", *needs}
     for folder in ("unit", "processes"):
