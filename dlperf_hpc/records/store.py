@@ -154,11 +154,12 @@ def _move_aside(path: Path, paths: RunPaths, launch: str) -> None:
 
 def _number(paths: RunPaths, launch: str) -> int:
     """The attempt's number: the one that another process of this launch took, or the next."""
+    # Before the log is looked at: what a rank that begins it meanwhile leaves is this attempt's.
+    found = list(paths.attempts.glob(f"{paths.log.stem}.attempt*"))
     for path in (paths.record, paths.log):
         made = _maker(path)
         if made is not None and made[0] == launch:
             return made[1]
-    found = paths.attempts.glob(f"{paths.log.stem}.attempt*")
     last = max((int(m[1]) for path in found if (m := _ATTEMPT.search(path.name))), default=0)
     mine = any(_maker(path) == (launch, last) for path in paths.failures(last)[:1])
     return last if mine else last + 1

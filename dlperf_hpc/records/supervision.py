@@ -13,7 +13,6 @@ with the moment of its arrival (UTC) and the rank of its supervisor; ``3+`` is a
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -211,10 +210,9 @@ def _append(log: Path, source: Any) -> None:
 
 
 def clear(attempt: Attempt) -> None:
-    """Remove what the supervisors left, once the record is written."""
+    """Remove what the supervisors left, once the record is written. The directory above it stays:
+    another run's supervisor may be about to make its own there."""
     shutil.rmtree(attempt.paths.supervised(attempt.number), ignore_errors=True)
-    with contextlib.suppress(OSError):
-        os.rmdir(attempt.paths.attempts)  # if that was all
 
 
 def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict:

@@ -239,7 +239,8 @@ def test_a_preempted_run_starts_again_and_ends_well(tmp_path: Path, accounting: 
     urgent = ["sbatch", "--account=lab", "--qos=urgent", "--nodes=2", "--output=/dev/null"]
     queue.call(*urgent, "--wait", "--wrap", "exit 0")
     wait_until(lambda: statuses(place, "pushed") == ["ok"], 120, "the second attempt")
-    assert executions(root) == {run.id: ["unknown", "ok"]}
+    # A rank that hangs hears SIGTERM or does not, before SIGKILL comes.
+    assert executions(root) in ({run.id: ["unknown", "ok"]}, {run.id: ["preempted", "ok"]})
 
 
 # --- accounting absent, present, and broken: the same runs stand the same in the end

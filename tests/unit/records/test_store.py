@@ -21,10 +21,12 @@ from dlperf_hpc import files
 from dlperf_hpc.errors import LedgerError, LogError
 from dlperf_hpc.model.case import Case, Measure
 from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import store
 from dlperf_hpc.records.lines import read_line
 from dlperf_hpc.records.logfile import result_of_log
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import (
+    Attempt,
     Failure,
     begin_log,
     complete_log,
@@ -437,3 +439,23 @@ def test_a_record_without_its_detail(tmp_path: Path) -> None:
     evil = {**whole, "reason": ',\n "detail": {'}
     path.write_text(json.dumps({"reason": evil["reason"], **evil}, indent=1) + "\n")
     assert (read_record(path, detail=False) or {})["reason"] == evil["reason"]
+
+
+def test_a_rank_that_begins_meanwhile_is_of_the_same_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rank 1 begins the log, and has its own directory, just after rank 0 has looked for a log."""
+    maker, looked = store._maker, Counter[Path]()
+
+    def slowly(path: Path) -> tuple[str, int] | None:
+        made = maker(path)
+        looked[path] += 1
+        if path.suffix == ".log" and looked[path] == 2:  # 1: is there one to be moved aside?
+            other = Attempt(SWEEP, RUN, paths(tmp_path, RUN), 1, "7")
+            begin_log(other)
+            files.make_directories(other.paths.supervised(1))
+        return made
+
+    monkeypatch.setattr(store, "_maker", slowly)
+    attempt = open_attempt(SWEEP, RUN, tmp_path, "7")
+    assert attempt is not None and attempt.number == 1
