@@ -196,7 +196,6 @@ def _step(head: str) -> tuple[int, ...] | None:
 
 # --- settings that a benchmark's shell script shows with ``set -x``
 
-SHELL_LITERAL = "+ num_gpus="
 _SHELL_FACTS = {"num_gpus": "gpus_per_node", "num_accumulation_steps_phase1": "accumulation"}
 _SHELL_SETTING = re.compile(rf"\++ (?P<name>{'|'.join(_SHELL_FACTS)})=(?P<value>[0-9]{{1,9}})\s*")
 

@@ -82,7 +82,6 @@ def _add(part: str, found: dict[str, str]) -> None:
 
 # --- settings: a configuration that is printed as Python
 
-_BLOCK = " = dict("
 _TOP = re.compile(r"^([a-z0-9_]{1,40}) = dict\(")
 _BATCHES = {
     "train_dataloader": re.compile(

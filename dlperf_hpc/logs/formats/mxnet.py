@@ -103,9 +103,6 @@ def _read_step(line: Line, builder: ReadingBuilder, match: Groups) -> None:
 # --- insightface_partial_fc
 
 
-_TABLE_LITERAL = " |   "
-"""In the row of batch sizes, and in each row with a figure below 100,000."""
-
 _TABLE_ROW = re.compile(
     r" *(?P<gpus>[0-9]{1,5}) *\|(?P<cells>(?: *[-+.0-9a-z]{1,15} *\|){1,32})\s*"
 )

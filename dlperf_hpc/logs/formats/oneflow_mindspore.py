@@ -105,7 +105,6 @@ _ASIDE = (
     _argument("gpu_num_per_node", "gpus_per_node"),
     _argument("num_nodes", "nodes"),
 )
-_ASIDE_LITERALS = ("batch_size_per_device = ", "gpu_num_per_node = ", "num_nodes = ", " %, ")
 
 _END = r"(?: (?P<unix>[0-9]{10}\.[0-9]{2,}))?"
 """``time.time()`` as some versions print it after the line; one that was cut is none."""

@@ -459,9 +459,6 @@ TABLE = Path(__file__).parent.parent / "recognised.toml"
 """The programs and their signs: strings of their lines, sought in the beginning of a file in which
 no format was recognised, so that logs that are read pay nothing for them."""
 
-TRAINS = "training"
-"""The kind of a program that trains; others serve a model or measure a machine."""
-
 
 class RecognisedProgram(NamedTuple):
     """A program, what it is, strings of its lines, and where such lines are to be seen."""
