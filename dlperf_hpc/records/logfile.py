@@ -318,11 +318,11 @@ def _rank_times(log: ParsedLog) -> tuple[tuple[RankTime, ...], str]:
     if not isinstance(times, list):
         earlier = "its log, of an earlier version, has the slowest rank's time alone"
         return (), str(steps.get("reason") or steps.get("rank_reason") or earlier)
-    ranks = {row.get("rank"): row for row in log.ranks}
+    ranks = {_int_or(row.get("rank"), None): row for row in log.ranks}
     whole = ranks.keys() == set(range(len(times)))
     if not whole or not all(is_number(each) and each > 0 for each in times):
         return (), "the times of its ranks are damaged"
-    gpus = {gpu.get("rank"): gpu for gpu in _gpus_of_window(log)}
+    gpus = {_int_or(gpu.get("rank"), None): gpu for gpu in _gpus_of_window(log)}
     world = log.tables.get("world", {})
     made = [_rank_time(ms, {**world, **ranks[n]}, gpus.get(n, {})) for n, ms in enumerate(times)]
     return tuple(made), ""

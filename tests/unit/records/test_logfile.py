@@ -102,6 +102,13 @@ def test_logs_share_what_they_have_in_common(tmp_path: Path) -> None:
     assert first.facts["ranks"] == second.facts["ranks"]
 
 
+@pytest.mark.parametrize(("rank", "count"), [("0", 2), ("[0]", 0)])
+def test_times_of_ranks_need_ranks_with_numbers(log: Path, rank: str, count: int) -> None:
+    edited(log, "without_ms=45.0", "without_ms=45.0 rank_ms=[44.0,45.0]")
+    edited(log, " rank=0 ", f" rank={rank} ")
+    assert len(result_of_log(log).rank_times) == count
+
+
 def test_iterations_are_numbered_from_the_warm_up(log: Path) -> None:
     read = read_log(log)
     assert [line["n"] for line in read.iterations] == [6, 7, 8, 9, 10, 11]
