@@ -379,21 +379,22 @@ def world(trial: Trial) -> CheckResult:
     how = f"under {trial.engine.launcher(trial.environment)}"
     if trial.engine.without_mpi(trial.environment, [trial.target.array]):
         how = "under no launcher"
-    to_do = _mpi_to_do(trial)
     if len(worlds) < wanted:
-        return trial.found("FAIL", "mpi", f"{came} {how}: {last_words(trial)}", to_do)
+        seen = f"{came} {how}: {last_words(trial)}"
+        return trial.found("FAIL", "mpi", seen, _mpi_to_do(trial))
     sizes, library = {world["size"] for world in worlds}, worlds[0]["library"]
     if sizes != {wanted}:
         seen = f"world sizes {listed(sorted(sizes))}, {wanted} ranks {how}; {library}"
         if sizes == {1}:
             seen = f"{wanted} ranks each believe they are alone (world size 1) {how}; {library}"
-        return trial.found("FAIL", "mpi", seen, to_do)
+        return trial.found("FAIL", "mpi", seen, _mpi_to_do(trial))
     seen = f"world size {wanted} {how}"
     if stuck := stuck_in(trial):
         to_do = "the ranks find each other but do not get through: which network does MPI choose?"
         return trial.found("FAIL", "mpi", f"{seen}, but stuck in {stuck}", to_do)
     if trial.code and not trial.reported("comm"):
-        return trial.found("FAIL", "mpi", f"{seen}, but then: {last_words(trial)}", to_do)
+        seen += f", but then: {last_words(trial)}"
+        return trial.found("FAIL", "mpi", seen, _mpi_to_do(trial))
     if wanted == 1:
         seen += " (a single rank: nothing to find)"
     return trial.found("ok", "mpi", f"{seen}; {library}")

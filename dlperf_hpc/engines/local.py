@@ -103,7 +103,7 @@ class LocalEngine(Engine):
     def states(
         self, root: Path, tasks: Sequence[Task], also: Sequence[Task] = (), insist: bool = False
     ) -> Answer:
-        """Of tasks that this process has queued; it knows of no others."""
+        """How tasks stand that this process has queued; it knows of no others."""
         known = self._queue.known
         names = [task.name for task in (*tasks, *also) if task.name in known]
         return Answer({name: known[name].task_state for name in names})
@@ -219,7 +219,7 @@ def _check_mpiexec(lone: bool) -> CheckResult:
     if path is None:
         seen = "neither beside this Python nor on the PATH"
         return CheckResult("FAIL", "mpiexec", seen, "pip install mpich brings one")
-    lines = base.ask([path, "--version"]).stdout.splitlines()
+    lines = base.run([path, "--version"], timeout_s=20).stdout.splitlines()
     version = next((line.strip() for line in lines if "ersion" in line), "version not told")
     return CheckResult("ok", "mpiexec", f"{path}: {version}")
 
@@ -258,8 +258,9 @@ class QueuedTask:
     @property
     def task_state(self) -> base.TaskState:
         """How it stands. How a task that has finished ended, its record says."""
-        status = Status.UNKNOWN if self.state == "FINISHED" else Status(self.state.lower())
-        return base.TaskState(status, self.state)
+        state = self.state  # once: the queue's thread goes on
+        status = Status.UNKNOWN if state == "FINISHED" else Status(state.lower())
+        return base.TaskState(status, state)
 
 
 class TaskQueue:

@@ -64,8 +64,8 @@ def arrays_of(
     for (topology, environment, program), stretch in itertools.groupby(runs, key=_group_of):
         # Readable in squeue, which shows eight characters of it by default. (Earlier versions had
         # the sweep's name first.)
-        more = [each for each in (environment, program) if each not in ("", "default")]
-        title = "-".join([f"{topology}.{name}", *more])
+        parts = (f"{topology}.{name}", environment * (environment != "default"), program)
+        title = "-".join(filter(None, parts))
         tasks, limit_s = tuple(stretch), time_limit_s[topology]
         pieces = [tasks] if one_queue else _pieces(tasks, bound * repeats_per_job)
         for number, piece in enumerate(pieces, 1):

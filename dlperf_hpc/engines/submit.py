@@ -161,10 +161,10 @@ def _missing_here(ledger: Ledger, requested: Sequence[Run]) -> tuple[Array, ...]
 def split_arrays(
     ledger: Ledger, site: Site, arrays: Iterable[Array], wanted: Collection[str] | None = None
 ) -> tuple[Ledger, tuple[Array, ...]]:
-    """The same runs in arrays that are not larger than the site allows now; the ledger as it is
-    then. Call it with the lock held, and with a ledger of :func:`adopt`. With ``wanted``, ids of
-    runs, only the jobs of these runs. Only arrays that were certainly not taken are split, and the
-    pieces are written down. Where a kill came between, the rest follows now."""
+    """Put the runs into arrays that are not larger than the site allows now; the ledger as it
+    is then, and these. Call it with the lock held, and with a ledger of :func:`adopt`. With
+    ``wanted``, ids of runs, only the jobs of these runs. Only arrays that were certainly not taken
+    are split, and the pieces are written down. Where a kill came between, the rest follows now."""
     engine, arrays = get_engine(ledger.manifest.engine), tuple(arrays)
     refused = {array.token for array in arrays if _refused(ledger, array)}
     if not refused or engine.one_queue:
@@ -220,8 +220,8 @@ def _without_ok(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
 
 def _left_runs(ledger: Ledger, array: Array, tasks: Mapping[str, Task]) -> list[Run]:
     """Runs of an array that no other array's task has measured since it was made."""
-    later = {run for run, task in tasks.items() if task.array is not array}
-    return [run for run in ledger.rest(array) if run.id not in later]
+    latest = ((run, tasks.get(run.id)) for run in ledger.rest(array))
+    return [run for run, task in latest if task is None or task.array is array]
 
 
 def save_arrays(ledger: Ledger, arrays: tuple[Array, ...]) -> tuple[Array, ...]:

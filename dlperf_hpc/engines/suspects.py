@@ -16,7 +16,6 @@ import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import starmap
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -57,14 +56,14 @@ def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -
     needed = _RUNS_ON_ONE_NODE
     if quarantine.KINDS[kind].certain or get_engine(manifest.engine).max_nodes == 1:
         needed = 1
-    same, rest = [verdict], []
+    same, further = [verdict], False
     for paths, found in _started_runs(root, manifest, run, kind):
         if found is not None and recorded(found).fault == kind:
             same.append(recorded(found))
         else:
-            rest.append((paths, found))
+            further = further or _got_further(paths, found)
     everywhere = quarantine.several({host for each in same for host in each.hosts})
-    if everywhere or (len(same) >= needed and not any(starmap(_got_further, rest))):
+    if everywhere or (len(same) >= needed and not further):
         words = printable(verdict.reason)[:_LONGEST]
         entry = quarantine.EnvironmentFault(kind, run.case.framework, run.id, words)
         quarantine.hold_back(root, run.case.environment, entry)

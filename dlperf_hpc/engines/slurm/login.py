@@ -217,7 +217,7 @@ def nodes_of(site: Site, among: str = "") -> Nodes:
     every = {node.name: node for each in found for node in each.nodes}
     wanted = list(every)
     if among:
-        wanted = _hostnames(among) or among.split(",")
+        wanted = _hostnames(among)
         strange = [name for name in wanted if name not in every]
         if strange:
             names = ", ".join(sorted(every)[:_MOST_NAMED])
@@ -232,9 +232,9 @@ def nodes_of(site: Site, among: str = "") -> Nodes:
 
 
 def _hostnames(nodes: str) -> list[str]:
-    """The nodes of a list as ``n[1-3],m4``; none where Slurm cannot read it."""
+    """The nodes of a list as ``n[1-3],m4``; its words where Slurm cannot be asked."""
     done = ask(["scontrol", "show", "hostnames", nodes])
-    return [] if done.returncode else done.stdout.split()
+    return nodes.split(",") if done.returncode else done.stdout.split()
 
 
 def partition(site: Site, found: Sequence[Partition]) -> CheckResult:

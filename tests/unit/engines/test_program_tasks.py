@@ -32,10 +32,15 @@ run = ["train.py", "{{batch_size}}", "$(touch /tmp/x)"]
 """
 
 
-def planned(place: Path, launch: str) -> Manifest:
+def planned(place: Path, launch: str, name: str = "mine") -> Manifest:
     path = place / "s.toml"
-    path.write_text(SWEEP.format(launch=launch))
+    path.write_text(SWEEP.format(launch=launch).replace("mine", name))
     return make_manifest(load_sweep(path, registry()), Site(), "slurm")
+
+
+def test_a_program_may_be_called_default(tmp_path: Path) -> None:
+    names = [array.name for array in planned(tmp_path, "rank", "default").arrays]
+    assert names == ["2n4g.s", "2n4g.s-default"]
 
 
 @pytest.mark.parametrize(
