@@ -248,7 +248,7 @@ def _pairing(names: tuple[str, str], trial: Trial) -> Pairing:
 
 
 def _rate(trial: Trial) -> float | None:
-    """Of the all-reduce on GPUs if there was one, else on host memory; GB/s."""
+    """The all-reduce's GB/s on GPUs if there was one there, else on host memory."""
     rates = [comm["rates"] for comm in trial.reported("comm")[:1]]
     return next((each[-1]["gb_per_s"] for each in rates if each), None)
 
@@ -402,7 +402,7 @@ def _within_a_node(facts: Sequence[Facts]) -> tuple[str, float | None]:
 
 
 def _between_nodes(facts: Sequence[Facts]) -> tuple[str, float | None]:
-    """Of the node whose ports carry least: a rank uses one port, as NCCL does by default."""
+    """What the weakest node's ports carry: a rank uses one port, as NCCL does by default."""
     ports: dict[str, list[float]] = {}
     for node in facts:
         ports[node["host"]] = [port["gb_per_s"] for port in node.get("ports") or []]

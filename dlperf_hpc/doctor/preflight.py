@@ -132,8 +132,8 @@ def _of_environment(
 
 
 def grade_of(engine: Engine, root: Path, *places: str) -> Grade:
-    """Of something that this machine does not see at these places: whether compute nodes cannot
-    see it either, or may, as where the place is not known ('', or none)."""
+    """How bad it is that this machine does not see something at these places: FAIL if compute
+    nodes cannot see it either, warn if they may, as where no place is known ('', or none)."""
     known = all(places) and len(places) > 0
     same = known and (not engine.detached or all(is_shared(each, root) for each in places))
     return "FAIL" if same else "warn"

@@ -196,7 +196,7 @@ def read_timeline(data: bytes) -> tuple[Timeline | None, slice]:
 
 
 def _as_written(block: bytes) -> Timeline | None:
-    """Of lines as the wrapper writes them, in one block with nothing between: the quick way."""
+    """What lines in one block say, as the wrapper writes them, nothing between: the quick way."""
     words = block.split()
     count, rest = divmod(len(words) - 4, 6)
     if rest or count < 1 or block.count(b"\n") != 1 + count or block[-1:] != b"\n":
@@ -215,7 +215,7 @@ def _as_written(block: bytes) -> Timeline | None:
 
 @functools.lru_cache(maxsize=64)
 def _numbers(text: bytes) -> tuple[int, ...]:
-    """Of ``n=6 n=7``: the runs of a sweep have the same, for the most part."""
+    """The numbers of ``n=6 n=7``, kept: most runs of a sweep have the same."""
     return tuple(int(word[2:]) for word in text.split())
 
 

@@ -115,7 +115,7 @@ _WORDS = {"within": "within nodes", "between": "between nodes", "elsewhere": "be
 
 
 def ways(facts: Mapping[str, Any], place: str) -> list[str]:
-    """Of a run's facts, the ways that NCCL took ``within`` or ``between`` nodes, or ``elsewhere``:
+    """The ways that NCCL took ``within`` or ``between`` nodes, or ``elsewhere``, by a run's facts:
     texts, whoever wrote the log."""
     names = _fact(facts, place)
     return [each for each in names if isinstance(each, str)] if isinstance(names, list) else []

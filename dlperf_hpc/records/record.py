@@ -121,13 +121,13 @@ def _is_doubtful(
     columns: Record | None,
 ) -> bool:
     """Whether nothing shows which figures are right."""
-    in_log = any(each.doubt for each in result.contradictions)
+    log_is_odd = any(each.doubt for each in result.contradictions)
     if record is not None and any(each.doubt for each in differing):
         # Whose own figures do not fit is the one that was changed.
-        changed = columns is not None and not in_log and _contradicts_itself(columns)
+        changed = columns is not None and not log_is_odd and _contradicts_itself(columns)
         return not changed or record["status"] != result.status.value
     confirms = record is not None and isinstance(record.get("window"), dict)
-    return in_log and not confirms
+    return log_is_odd and not confirms
 
 
 def _reason(found: Sequence[Contradiction]) -> str:

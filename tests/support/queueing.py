@@ -12,6 +12,15 @@ from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.logfile import read_end
 
+NO_PYTHON = """\
+2: slurmstepd-n4: error: execve(): /no/python: No such file or directory
+0: slurmstepd-n3: error: execve(): /no/python: No such file or directory
+srun: error: n4: tasks 2-3: Exited with exit code 2
+srun: launch/slurm: _step_signal: Terminating StepId=6.0
+srun: error: n3: tasks 0-1: Exited with exit code 2
+"""
+"""What a task prints whose Python is on no node."""
+
 
 class Queue:
     """A Slurm's queue, asked with its own commands."""
@@ -97,6 +106,6 @@ def files_of_ok_runs(root: Path) -> dict[Path, bytes]:
 
 
 __all__ = [
-    *("Queue", "executions", "files_of_ok_runs", "layout", "live_runs", "printed_by_squeue"),
-    *("row_of_task", "tokens_of"),
+    *("NO_PYTHON", "Queue", "executions", "files_of_ok_runs", "layout", "live_runs"),
+    *("printed_by_squeue", "row_of_task", "tokens_of"),
 ]

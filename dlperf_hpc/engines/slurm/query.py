@@ -325,7 +325,7 @@ def ask(
 
 
 def _of(wanted: Set[tuple[str, int]], tasks: Tasks) -> Tasks:
-    """Of each task its own row, else the one of its whole array."""
+    """Each task's own row, else the one of its whole array."""
     keys = {key: key if key in tasks else (key[0], _WHOLE) for key in wanted}
     return {key: tasks[found] for key, found in keys.items() if found in tasks}
 

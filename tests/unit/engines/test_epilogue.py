@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from queueing import NO_PYTHON
 from record_samples import a_run, a_sweep, begun, ended, ended_ok, opened, paths, without_end
 
 from dlperf_hpc.engines.epilogue import close, main
@@ -36,13 +37,6 @@ srun: error: cannot find mpi plugin for mpi/foo
 srun: error: MPI: Cannot create context for mpi/foo
 srun: error: MPI: Unable to load any plugin
 srun: error: Invalid MPI type 'foo', --mpi=list for acceptable types
-"""
-NO_PYTHON = """\
-2: slurmstepd-n4: error: execve(): /no/python: No such file or directory
-0: slurmstepd-n3: error: execve(): /no/python: No such file or directory
-srun: error: n4: tasks 2-3: Exited with exit code 2
-srun: launch/slurm: _step_signal: Terminating StepId=6.0
-srun: error: n3: tasks 0-1: Exited with exit code 2
 """
 NO_MODULE = """\
 2: /v/bin/python3: No module named dlperf_hpc

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from queueing import NO_PYTHON
 from record_samples import SWEEP, a_run, a_sweep, begun, ended, ended_ok, opened, paths
 
 from dlperf_hpc.cli import submission as told
@@ -25,13 +26,6 @@ from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import Failure, finish, leave_failure
 from dlperf_hpc.reporting.run_states import trouble_table
 
-NO_PYTHON = """\
-2: slurmstepd-n4: error: execve(): /no/python: No such file or directory
-0: slurmstepd-n3: error: execve(): /no/python: No such file or directory
-srun: error: n4: tasks 2-3: Exited with exit code 2
-srun: launch/slurm: _step_signal: Terminating StepId=6.0
-srun: error: n3: tasks 0-1: Exited with exit code 2
-"""
 NO_MODULE = """\
 2: /v/bin/python3: No module named dlperf_hpc
 srun: error: n[1-2]: tasks 0-3: Exited with exit code 1
