@@ -104,7 +104,7 @@ class SweepFile(_SweepTable):
 
 @dataclass(frozen=True)
 class Range:
-    """floats from ``low`` to ``high``, these included."""
+    """Numbers from ``low`` to ``high``, these included."""
 
     low: float = -math.inf
     high: float = math.inf

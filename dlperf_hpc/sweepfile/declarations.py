@@ -102,7 +102,7 @@ class Registry:
         return self.backends[framework].options + self.workloads[model].options
 
     def declared(self) -> Iterator[Option]:
-        """The options of every back end, workload and program."""
-        for kind in (self.backends, self.workloads, self.programs):
+        """The options of every program, back end and workload: of one name, ours come last."""
+        for kind in (self.programs, self.backends, self.workloads):
             for each in kind.values():
                 yield from each.options

@@ -246,7 +246,7 @@ class _Reading:
         base = self.file.base
         if base is None and "1n1g" in self.file.topologies:
             return "1n1g"
-        if base and self.names and base not in self.file.topologies:
+        if base is not None and self.names and base not in self.file.topologies:
             message = f"{base!r} is not among the topologies"
             here = list(map(str, self.topologies))
             hint = nearest(base, here) or f"there are: {', '.join(here)}"

@@ -277,7 +277,8 @@ def with_programs(
     a back end has, ``NAME.toml`` in the first of the folders that has it. Arguments as of
     :func:`.load.load_sweep`."""
     beside = path.parent / _FOLDER
-    tables, issues = _program_tables(file, beside, folders or [beside], registry)
+    sought = [beside] if folders is None else folders
+    tables, issues = _program_tables(file, beside, sought, registry)
     programs: dict[str, UserProgram] = {}
     known = list(formats) if tables and formats is not None else None
     for found in tables:

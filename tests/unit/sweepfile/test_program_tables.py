@@ -170,6 +170,13 @@ def test_what_is_told_before_submission(
     assert words in refused(tmp_path, HEAD + MINE.replace(before, after))
 
 
+def test_our_type_of_a_key_counts_for_every_program(tmp_path: Path) -> None:
+    wrong = MINE.replace("tp", "dropout")
+    right = wrong.replace("program.mine", "program.other").replace("dropout = 1", "dropout = 0.5")
+    told = refused(tmp_path, HEAD + wrong + right)
+    assert "dropout is a float elsewhere, and here 1" in told and "is a int elsewhere" not in told
+
+
 def test_two_cases_with_one_command(tmp_path: Path) -> None:
     told = refused(tmp_path, HEAD + "[matrix]\nseed = [1, 2]\n" + MINE)
     assert "start the same command: it would be measured twice" in told
@@ -194,6 +201,7 @@ def test_programs_are_sought_in_several_folders(tmp_path: Path) -> None:
         (folder / "mine.toml").write_text(
             f'launch = "rank"\nrun = ["{folder.name}", "{{model}}"]\n'
         )
+    assert "there is no framework 'mine'" in refused(tmp_path, HEAD, programs=[])
     for folder in folders:
         assert loaded(tmp_path, HEAD, programs=folders).programs["mine"].run[0] == folder.name
         (folder / "mine.toml").unlink()

@@ -193,6 +193,8 @@ def test_topologies_twice_or_not_text(tmp_path: Path) -> None:
 def test_the_base_is_one_of_the_topologies(tmp_path: Path) -> None:
     (found,) = issues_of(write(tmp_path, top='topologies = ["1n8g", "2n8g"]\nbase = "1n1g"'))
     assert found == "base: '1n1g' is not among the topologies (did you mean '1n8g'?)"
+    (found,) = issues_of(write(tmp_path, top='topologies = ["1n1g"]\nbase = ""'))
+    assert found == "base: '' is not among the topologies (there are: 1n1g)"
     assert load(write(tmp_path, top='topologies = ["1n8g"]\nbase = "1n8g"')).base == "1n8g"
     assert load(write(tmp_path, top='topologies = ["1n8g"]')).base is None
 
