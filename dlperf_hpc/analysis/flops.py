@@ -108,19 +108,8 @@ _ARCHITECTURES: Mapping[str, Architecture] = {
 }
 # Words of a name that leave the arithmetic as it is.
 _IDLE = frozenset(
-    [
-        "adam",
-        "adamw",
-        "lamb",
-        "phase1",
-        "phase2",
-        "pretrain",
-        "pretraining",
-        "sgd",
-        "train",
-        "training",
-        "uncased",
-    ]
+    ("adam", "adamw", "lamb", "phase1", "phase2", "pretrain", "pretraining", "sgd", "train")
+    + ("training", "uncased")
 )
 _WORD = re.compile(r"[a-z0-9.]+")
 

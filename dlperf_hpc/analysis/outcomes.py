@@ -219,7 +219,7 @@ def thresholds(errors: Sequence[float], risk: float) -> list[float]:
 
 
 def changes(levels: Sequence[float], tolerance: float, risk: float) -> Changes:
-    """What a series has of them. ValueError for a tolerance that :func:`band` refuses."""
+    """Steps, drifts and spikes of levels. ValueError for a tolerance that :func:`band` refuses."""
     band(tolerance)
     steps: list[LevelStep] = []
     drifts: list[Drift] = []

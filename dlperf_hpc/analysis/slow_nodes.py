@@ -304,8 +304,8 @@ def _permuted(runs: Sequence[Observation], orders: int) -> Iterator[list[float]]
 
 class _RankRow(NamedTuple):
     """A rank's time in one run, ``over`` the logarithm of it over the usual one, whether it was the
-    slowest, and the other ranks' clock, MHz. Of logarithms: a device that takes four times as long,
-    and eight times, is slow for certain, though these are far apart."""
+    slowest, and the other ranks' clock, MHz. Logarithms, for a device that takes four times as
+    long, and eight times, is slow for certain, though these are far apart."""
 
     time: RankTime
     over: float

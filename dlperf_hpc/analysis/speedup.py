@@ -242,7 +242,7 @@ def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSum
         runs=len(runs),
         statuses=tuple((s, statuses.count(s)) for s in Status if s in statuses),
         samples={unit: sample for unit, sample in samples.items() if sample is not None},
-        unit=units[0] if units and counted else SAMPLES_PER_S,
+        unit=units[0] if units else SAMPLES_PER_S,
         accumulation=_agreed([w.accumulation for w in windows], case.accumulation),
         global_batch=_agreed([w.global_batch for w in windows], case.global_batch),
         devices=chips({name for result in counted for name in device_names(result)}),

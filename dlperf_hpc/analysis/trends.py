@@ -1,9 +1,9 @@
 """Measurements of one case over months: what changed, since when, and what else changed then.
 
 The unit is the **measurement**: what one sweep's runs of a case gave. Its level is their median.
-Where the levels change is :mod:`.changes`' matter, and what the measurements beside a change tell
-of their machine :mod:`.setups`'. A case is known by what :mod:`.comparison` knows it by; all other
-settings of it (the window, the optimizer) may change under that name, which is told.
+Where the levels change is :mod:`.outcomes`' matter, and what the measurements beside a change tell
+of their machine :mod:`.machines`'. A case is known by what :mod:`.comparison` knows it by; all
+other settings of it (the window, the optimizer) may change under that name, which is told.
 """
 
 from __future__ import annotations

@@ -14,7 +14,6 @@ import reprlib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import fields, is_dataclass
 from functools import cache
-from math import isfinite
 from sys import float_info
 from typing import Any, Callable
 
@@ -90,8 +89,9 @@ def is_topology(value: Any) -> bool:
 
 
 def is_number(value: Any) -> bool:
-    """Whether something out of a file is a finite number."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and isfinite(value)
+    """Whether something out of a file is a finite number, also as a float."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and abs(value) <= float_info.max
 
 
 _LINE = text(LINE)
@@ -193,5 +193,5 @@ def _fits(value: Any, plain: str, rest: str) -> bool:
     if plain == "int":
         return isinstance(value, int) and abs(value) < 2**63
     if plain == "float":
-        return isinstance(value, (int, float)) and abs(value) <= float_info.max
+        return is_number(value)
     return plain != "str" or isinstance(value, str)

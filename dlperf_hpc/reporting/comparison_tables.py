@@ -240,10 +240,10 @@ def _other_than_samples(cases: Sequence[Compared]) -> list[str]:
     for case in cases:
         if case.outcome is not RatioOutcome.OTHER_UNIT and case.unit != SAMPLES_PER_S:
             found.setdefault(case.unit, []).append(_name(case))
-    return [f"{_of(names, cases)}A and B in {unit}" for unit, names in found.items()]
+    return [f"{_unless_all(names, cases)}A and B in {unit}" for unit, names in found.items()]
 
 
-def _of(names: Sequence[str], cases: Sequence[Compared]) -> str:
+def _unless_all(names: Sequence[str], cases: Sequence[Compared]) -> str:
     return f"{', '.join(names)}: " * (len(names) != len(cases))
 
 
@@ -260,7 +260,10 @@ def _differing(cases: Sequence[Compared]) -> list[str]:
             text = f"A {values_in_short(each.a)}, B {values_in_short(each.b)}"
             found.setdefault((each.what, text), []).append(_name(case))
     compared = [case for case in cases if case.ratio is not None]
-    return [f"{_of(names, compared)}other {what}: {text}" for (what, text), names in found.items()]
+    return [
+        f"{_unless_all(names, compared)}other {what}: {text}"
+        for (what, text), names in found.items()
+    ]
 
 
 def comparison_markdown(

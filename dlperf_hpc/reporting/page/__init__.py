@@ -1,5 +1,5 @@
-"""A page: one HTML file that opens offline, for a report (:mod:`.sweep`) and for a comparison
-(:mod:`.compared`).
+"""A page: one HTML file that opens offline, for a report (:mod:`.report_page`) and for a comparison
+(:mod:`.comparison_page`).
 
 Two layers. Without scripts there are the tables and figures as SVG; scripts add menus, filters,
 hover, sorting and copies. Nothing is fetched: the page's own policy forbids all network. What logs

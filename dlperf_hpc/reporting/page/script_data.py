@@ -16,7 +16,6 @@ from typing import Any
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary
 from dlperf_hpc.errors import LogError, printable
-from dlperf_hpc.model.checks import is_number
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Window, rates_of
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.record import read_record
@@ -46,6 +45,7 @@ MOST_POINTS = 60
 """Of a run; a point covers several iterations where the window has more."""
 
 _MOST_TIMES = 5_000_000
+_MOST_MS = 1e12  # 30 years: no sum of such times is beyond a float
 
 
 # --- what cases and runs measure
@@ -386,12 +386,8 @@ def _are_times(ranks: Any) -> bool:
 
 
 def _are_numbers(row: Sequence[Any]) -> bool:
-    """Whether all are finite and none is below 0; by functions in C, for there are many."""
-    return {*map(type, row)} <= {int, float} and all(map(math.isfinite, row)) and min(row) >= 0
-
-
-def _is_time(value: Any) -> bool:
-    return is_number(value) and value >= 0
+    """Whether all are times in ms; by functions in C, for there are many."""
+    return {*map(type, row)} <= {int, float} and min(row) >= 0 and max(row) <= _MOST_MS
 
 
 def _of_log(result: RunResult) -> dict[int, float]:
@@ -401,7 +397,7 @@ def _of_log(result: RunResult) -> dict[int, float]:
     except (LogError, ValueError):
         return {}
     times = ((line.get("n"), line.get("ms")) for line in lines[:_MOST_TIMES])
-    return {n: ms for n, ms in times if type(n) is int and ms is not None and _is_time(ms)}
+    return {n: ms for n, ms in times if type(n) is int and ms is not None and _are_numbers([ms])}
 
 
 def _thinned(first: int, columns: Sequence[Sequence[float]]) -> dict[str, Any]:

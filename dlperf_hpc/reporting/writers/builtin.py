@@ -56,11 +56,16 @@ def database(report: Report) -> bytes:
     """The tables ``speedup`` and ``runs`` of one SQLite database."""
     import contextlib
     import sqlite3
+    import tempfile
+    from pathlib import Path
 
-    with contextlib.closing(sqlite3.connect(":memory:")) as made:
-        frame(CASE_COLUMNS, report.case_rows).to_sql("speedup", made, index=False)
-        frame(RUN_COLUMNS, report.run_rows).to_sql("runs", made, index=False)
-        return made.serialize()
+    # A file, not memory: SQLite before 3.36 serializes only where it was built so.
+    with tempfile.TemporaryDirectory(prefix="dlperf-") as scratch:
+        file = Path(scratch, "report.sqlite")
+        with contextlib.closing(sqlite3.connect(file)) as made:
+            frame(CASE_COLUMNS, report.case_rows).to_sql("speedup", made, index=False)
+            frame(RUN_COLUMNS, report.run_rows).to_sql("runs", made, index=False)
+        return file.read_bytes()
 
 
 def tests(report: Report) -> bytes:

@@ -299,7 +299,10 @@ def test_the_iterations_of_a_run_come_from_its_record_else_its_log(tmp_path: Pat
     assert trace_of(result) is None
 
 
-@pytest.mark.parametrize("detail", ["[[1, null]]", "[]", "[[1], [1, 2]]", "{}", '[["x"]]'])
+@pytest.mark.parametrize(
+    "detail",
+    ["[[1, null]]", "[]", "[[1], [1, 2]]", "{}", '[["x"]]', "[[-1]]", f"[[1.5, {10**400}]]"],
+)
 def test_a_record_that_does_not_fit_is_no_trace(tmp_path: Path, detail: str) -> None:
     result = ended_ok(tmp_path, a_run())
     paths = RunPaths(tmp_path, result.run.id)
