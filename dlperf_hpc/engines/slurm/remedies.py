@@ -9,6 +9,7 @@ whether `sweep --wait` goes on. Where a site forbids ``scontrol`` or ``sacctmgr`
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import pwd
@@ -17,8 +18,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import starmap
 from typing import TYPE_CHECKING, NamedTuple
 
-from dlperf_hpc.engines.base import CheckResult, Limit, ask
+from dlperf_hpc.engines.base import CheckResult, Limit, ask, run
 from dlperf_hpc.engines.slurm import query
+from dlperf_hpc.errors import SiteError
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Site
@@ -247,11 +249,12 @@ def missing_plugins(wanted: Iterable[str]) -> Iterator[CheckResult]:
 
 def missing_partitions(named: str | None) -> Iterator[CheckResult]:
     """Which of these partitions (``a,b``) Slurm does not have, hidden ones included."""
-    for name in filter(None, (named or "").split(",")):
-        done = ask(["scontrol", "--all", "show", "partition", name], _INSTANT_S)
-        if f"artition {name} not found" in done.stdout + done.stderr:
-            to_do = "set partition in the site profile to one that `sinfo` shows"
-            yield CheckResult("FAIL", "partition", f"Slurm has no partition {name!r}", to_do)
+    with contextlib.suppress(SiteError):  # who does not answer is not asked for the next one
+        for name in filter(None, (named or "").split(",")):
+            done = run(["scontrol", "--all", "show", "partition", name], _INSTANT_S)
+            if f"artition {name} not found" in done.stdout + done.stderr:
+                to_do = "set partition in the site profile to one that `sinfo` shows"
+                yield CheckResult("FAIL", "partition", f"Slurm has no partition {name!r}", to_do)
 
 
 def other_gpus(site: Site) -> str:
