@@ -121,7 +121,7 @@ def log_start(
     facts: Sequence[Mapping[str, Any]],
 ) -> None:
     """The requested window, and the world; ``facts`` are those of every process that was met."""
-    # For the record, and kept: it takes some tenths of a second, in which the program waits.
+    # For the record, now: behind the window these tenths of a second would hold the program up.
     joblog.packages()
     log_event(attempt, "measure", {name: getattr(config.measure, name) for name in OF_WINDOW})
     flops = {"flops_per_sample": config.flops_per_sample}

@@ -118,10 +118,11 @@ class Timer:
     # --- what a program calls
 
     def __call__(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        """The batches, timed: each is an iteration, which ends as the next one is asked for. Ends
-        after the window, unless ``stop`` is false. A loop may be begun again (the next epoch), and
-        goes on counting. RunError inside another loop of the same Timer. A batch (a tensor, or a
-        dict or list of them) of another size than ``batch_size`` is counted as it is (the last of
+        """The batches, timed: each is an iteration, which ends as the next one is asked for.
+
+        Ends after the window, unless ``stop`` is false. A loop may be begun again (the next epoch),
+        and goes on counting. RunError inside another loop of the same Timer. A batch (a tensor, or
+        a dict or list of them) of another size than ``batch_size`` is counted as it is (the last of
         an epoch), if the first one shows that its first dimension is that size."""
         return self._timed(batches)
 

@@ -251,7 +251,7 @@ def _timed(session: Session, world: World, act: Callable[[], None]) -> tuple[flo
 
 
 def _size(world: World, directory: Path) -> int:
-    """Bytes of all files: a network file system may show a node those of the others later."""
+    """Bytes of all files, as all nodes see them: one may not see yet what another has written."""
     paths = [path for path in directory.rglob("*") if path.is_file()]
     seen = {str(path.relative_to(directory)): path.stat().st_size for path in paths}
     sizes: dict[str, int] = {}

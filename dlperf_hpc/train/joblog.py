@@ -244,10 +244,7 @@ def log_world(attempt: AnyAttempt, world: World, all_facts: list[dict[str, Any]]
 
 
 def log_iterations(
-    attempt: AnyAttempt,
-    windows: Sequence[RankTimes],
-    losses: Sequence[float | None],
-    warmup: int,
+    attempt: AnyAttempt, windows: Sequence[RankTimes], losses: Sequence[float | None], warmup: int
 ) -> None:
     """The window's iterations, counted from 1 with the warm-up, stamped when they ended."""
     times, opened = measurement.iteration_times(windows), max(each.opened for each in windows)

@@ -223,7 +223,8 @@ def _write_down(attempt: Attempt, failure: Failure) -> None:
 
 
 def _stragglers(attempt: Attempt) -> str:
-    """Which ranks stand where, the fewest first, once all have said so or a little later."""
+    """Which ranks stand where, once all have said so or a little later; first those in fewest
+    company, for whom the others wait."""
     ranks = range(attempt.run.case.ranks)
     deadline = time.monotonic() + _STRAGGLERS_S
     while len(failures := read_failures(attempt)) < len(ranks) and time.monotonic() < deadline:

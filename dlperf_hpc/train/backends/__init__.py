@@ -11,7 +11,7 @@ ALIKE: dict[str, Any] = {
     "optimizers": OPTIMIZERS,
     "data_sources": ("synthetic", "real"),
 }
-"""Fields of their declarations."""
+"""Fields of :class:`.BackendDeclaration` with one value in all back ends."""
 
 XLA = Option("xla", False, "XLA compiles what is a device's own work, not all-reduce")
 BIND = Option(

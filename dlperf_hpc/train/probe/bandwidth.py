@@ -56,10 +56,11 @@ def by_mpi(comm: Any, kind: str, size: int) -> Prepared:
     rank, ranks = comm.Get_rank(), comm.Get_size()
     sends, receives, _ = sizes_of(kind, size, ranks)
     sent, got = array("f", [rank + 1.0]) * sends, array("f", [0.0]) * receives
-    calls = (comm.Allreduce, comm.Reduce_scatter_block, comm.Allgather)
+    call = (comm.Allreduce, comm.Reduce_scatter_block, comm.Allgather)[KINDS.index(kind)]
+    pair = [sent, MPI.FLOAT], [got, MPI.FLOAT]
 
     def operation() -> None:
-        calls[KINDS.index(kind)]([sent, MPI.FLOAT], [got, MPI.FLOAT])
+        call(*pair)
 
     def right() -> bool:
         sums = _sums(kind, ranks)
@@ -205,7 +206,7 @@ def _sweep(
 
 
 def _why_not(comm: Any, size: int, late: bool, device: Any) -> str:
-    """The same on all ranks: a rank that went on alone would wait for ever."""
+    """Why a size is left out, or "", alike on all ranks: one that went on would wait for ever."""
     from mpi4py import MPI
 
     if comm.bcast(late):
@@ -222,7 +223,7 @@ def _why_not(comm: Any, size: int, late: bool, device: Any) -> str:
 
 
 def _free_bytes() -> int | None:
-    """Of the node's memory; None where Linux does not tell."""
+    """Free memory of the node; None where Linux does not tell."""
     with contextlib.suppress(OSError), open("/proc/meminfo") as file:
         for line in file:
             if line.startswith("MemAvailable:"):

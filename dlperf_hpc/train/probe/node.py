@@ -69,16 +69,16 @@ class LauncherVariables(NamedTuple):
 
 
 TORCHRUN = LauncherVariables("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-"""It starts users' programs and none of our own tasks: these do not read its variables, which a
-user's shell or environment may have left."""
+"""torchrun starts users' programs and none of our own tasks: these do not read its variables, which
+a user's shell or environment may have left."""
 
 # A launcher inside another's task comes before it: mpiexec starts its processes below srun's,
 # whose variables these inherit.
 LAUNCHERS = (
     LauncherVariables("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-             "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
+                      "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     LauncherVariables("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE",
-             "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
+                      "MV2_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_SIZE"),
     LauncherVariables("PMI_RANK", "PMI_SIZE", "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),
     LauncherVariables("PMI_RANK", "PMI_SIZE", "PMI_LOCAL_RANK", "PMI_LOCAL_SIZE"),
     LauncherVariables("PMIX_RANK", "PMIX_SIZE"),
@@ -152,7 +152,8 @@ def cpus() -> list[int]:
 
 
 def imported(name: str, checkout: bool = False) -> dict[str, Any]:
-    """``version`` and more of a module (in a ``checkout`` also of its own), or the ``error``."""
+    """``version`` and more of a module, or the ``error`` of importing it. In a ``checkout`` it is
+    looked for in the working directory too."""
     argv = [sys.executable, "-c", _IMPORT, name, "checkout" * checkout]
     try:
         done = _run(argv, _IMPORT_LIMIT_S)
@@ -280,6 +281,7 @@ def share_out(
     hosts: Sequence[str], seen: Sequence[Sequence[str]], count: int = 1
 ) -> list[list[int] | None]:
     """For each process which ``count`` of the GPUs it sees are its own, as indices into its list.
+
     ``seen[r]`` are the UUIDs that process r sees on ``hosts[r]``. No GPU is given twice. A process
     takes the first of its list that nobody has; where that leaves a later one without, earlier ones
     give way (augmenting paths of a bipartite matching). All processes that call this with the same

@@ -95,7 +95,7 @@ class Child:
         self.output = reader
 
     def poll(self) -> int | None:
-        """Its exit code, minus the number of a signal; None while it runs. Reaps orphans too."""
+        """The exit code, minus the number of a signal; None while it runs. Reaps orphans too."""
         while self._process.returncode is None:
             try:
                 found = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -105,7 +105,8 @@ class Child:
                 break
             if found.si_pid == self._process.pid:
                 return self._process.wait()
-            _reap(found.si_pid)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(found.si_pid, os.WNOHANG)
         return self._process.returncode
 
     def tell(self, number: int) -> None:
@@ -148,11 +149,6 @@ def _descriptors(env: Mapping[str, str]) -> list[int]:
                 os.fstat(int(env[name]))
                 found.append(int(env[name]))
     return found
-
-
-def _reap(pid: int) -> None:
-    with contextlib.suppress(ChildProcessError):
-        os.waitpid(pid, os.WNOHANG)
 
 
 def descendants(root: int) -> list[int]:

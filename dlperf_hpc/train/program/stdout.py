@@ -161,7 +161,7 @@ class ProgramOutput:
         return (errors[:1] or lines[-1:] or [""])[0][:_LONGEST_WORDS]
 
     def text(self) -> str:
-        """Its last lines."""
+        """The program's last lines."""
         return "\n".join(self.last)
 
     def _end_line(self, returned: bool, now: str) -> Sequence[bytes]:

@@ -70,7 +70,7 @@ def _cpus(case: Case, count: int) -> Devices:
 
 
 def _uuids(count: int) -> list[str]:
-    """The UUIDs of the ``count`` GPUs this process sees, in TensorFlow's order, which has none."""
+    """UUIDs of the ``count`` GPUs this process sees, in TensorFlow's order, which tells none."""
     if not count:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
