@@ -150,7 +150,8 @@ class LinePattern:
         try:
             floats = {name: _floats(name, columns[name]) for name in _FLOATS if name in columns}
             for name in _MEMORY.keys() & columns.keys():
-                floats["memory_mb"] = array("d", [_MEMORY[name] * float(n) for n in columns[name]])
+                own = _floats(name, columns[name])
+                floats["memory_mb"] = own and array("d", [_MEMORY[name] * each for each in own])
             if not _repeats_settings(columns, builder):
                 return False
         except ValueError:

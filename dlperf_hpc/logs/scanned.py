@@ -102,7 +102,7 @@ class Counter(str, Enum):
 
 @dataclass(frozen=True)
 class Printed:
-    """What ``Step.printed`` is: that number times ``scale`` is in ``unit`` (K tokens/s: 1000).
+    """What ``LogStep.printed`` is: that number times ``scale`` is in ``unit`` (K tokens/s: 1000).
     ``name`` is that of a unit of its own."""
 
     unit: Unit = Unit.SAMPLES_PER_S

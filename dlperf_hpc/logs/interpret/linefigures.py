@@ -1,4 +1,4 @@
-"""Figures of lines: by the clock, and of those that lines print."""
+"""The figure of a window's lines: by their clock, or by the figures that they print."""
 
 from __future__ import annotations
 

@@ -272,8 +272,8 @@ class WindowFigure:
 
 
 def losses_of(found: WindowFigure) -> tuple[float | None, float | None, list[str]]:
-    """The first and the last loss of a window, and a warning if the last line lacks its own: it has
-    none where, as those at the other places have theirs, it would be."""
+    """The first and the last loss of a window; a warning if the last line has none although, by the
+    distances between those that are there, it should have one."""
     losses = found.steps.numbers("loss")
     places = [place for place, loss in enumerate(losses) if loss == loss]
     if not places:

@@ -1,4 +1,5 @@
-"""What launchers put in front of the lines of a log, and how a file's launcher is recognised.
+"""What launchers put in front of the lines of a log, how a file's launcher is recognised, and the
+settings of the command line that started it (``LAUNCH``).
 
 | launcher | prefix |
 |---|---|
@@ -366,7 +367,7 @@ _LAUNCHERS = (
 )
 
 
-def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+def _read_command(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """The nodes and devices of a command line, and the batch that it gives to its program."""
     text = line.text
     if match := _ELASTIC.search(text):
@@ -418,7 +419,7 @@ LAUNCH = Format(
     evidence=Evidence.SOURCE,
     source="the launchers' documents",
     literals=(),
-    own=(LinePattern(take=read),),
+    own=(LinePattern(take=_read_command),),
     facts_literals=(
         *("nproc", "min_nodes ", "srun ", "mpirun ", "horovodrun "),
         *("--num_gpus", "--num_machines", "--per_device_train_batch_size"),

@@ -266,7 +266,7 @@ class ScanCache:
         query = f"SELECT {columns} FROM scans WHERE file = ? AND version = ?"
         try:
             row: tuple[Any, ...] | None = self._database.execute(
-                query, (_key(source), self._reader())
+                query, (_key(source), self._reader)
             ).fetchone()
         except sqlite3.Error:
             return None
@@ -277,11 +277,12 @@ class ScanCache:
         changed_s = max(source.identity[3:], default=0) / 1e9
         if self._database is None or not source.identity or changed_s > self._now - _YOUNG_S:
             return
-        self._new.append((_key(source), self._reader(), content, self._now))
+        self._new.append((_key(source), self._reader, content, self._now))
         self._held += len(content)
         if self._held > _MOST_HELD:
             self.save()
 
+    @functools.cached_property
     def _reader(self) -> str:
         """Who reads: the code, and the user's own format."""
         own = self.own_format
@@ -418,7 +419,8 @@ def _restored(data: Any) -> dict[str, Any]:
 
 
 def _total(*row: Any) -> values.Total:
-    return values.Total(*row)._replace(unit=values.Unit(row[3]), scope=values.Scope(row[4]))
+    line, name, value, unit, scope, rank = row
+    return values.Total(line, name, value, values.Unit(unit), values.Scope(scope), rank)
 
 
 def _steps(count: int, present: Sequence[bool], content: bytes) -> LogSteps:
@@ -461,12 +463,10 @@ no format was recognised, so that logs that are read pay nothing for them."""
 
 
 class RecognisedProgram(NamedTuple):
-    """A program, what it is, strings of its lines, and where such lines are to be seen."""
+    """A program, and strings of its lines."""
 
     name: str
-    kind: str
     signs: tuple[str, ...]
-    source: str
 
 
 @functools.cache
@@ -474,8 +474,8 @@ def programs() -> tuple[RecognisedProgram, ...]:
     """Every program of the table, in its order."""
     kinds = tomllib.loads(TABLE.read_text(encoding="utf-8"))
     return tuple(
-        RecognisedProgram(name, kind, tuple(row["signs"]), row["source"])
-        for kind, rows in kinds.items()
+        RecognisedProgram(name, tuple(row["signs"]))
+        for rows in kinds.values()
         for name, row in rows.items()
     )
 
@@ -483,7 +483,13 @@ def programs() -> tuple[RecognisedProgram, ...]:
 def programs_in(head: bytes | bytearray) -> tuple[str, ...]:
     """The names of the programs of which ``head``, a file's beginning, holds a sign; in the order
     in which their first signs stand there."""
-    owners = [(sign, each.name) for each in programs() for sign in each.signs]
-    search = BytesAhoCorasick([sign.encode() for sign, _ in owners])
+    search, owners = _signs()
     found = search.find_matches_as_indexes(memoryview(head)[:HEAD_BYTES])
-    return tuple(dict.fromkeys(owners[index][1] for index, _, _ in found))
+    return tuple(dict.fromkeys(owners[index] for index, _, _ in found))
+
+
+@functools.cache
+def _signs() -> tuple[BytesAhoCorasick, list[str]]:
+    """The search for all signs together, and the program of each sign."""
+    owners = [(sign, each.name) for each in programs() for sign in each.signs]
+    return BytesAhoCorasick([sign.encode() for sign, _ in owners]), [name for _, name in owners]

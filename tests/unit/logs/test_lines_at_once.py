@@ -83,6 +83,16 @@ def test_any_number_may_be_an_odd_one(name: str) -> None:
                 assert scan(data) == line_by_line(data), changed
 
 
+def test_memory_beyond_any_machine_is_left_out_of_many_lines_too() -> None:
+    lines = [
+        f"Training epoch 0, iteration {n}/99 | lr: 0.1 | global_batch_size: 8 | global_step: {n} | "
+        "reduced_train_loss: 9.5 | train_step_timing in s: 1.234 | max_memory_allocated: 9e+99 |\n"
+        for n in range(8)
+    ]
+    data = "".join(lines).encode()
+    assert scan(data) == line_by_line(data)
+
+
 @pytest.mark.parametrize("name", names())
 def test_made_logs_give_the_same(name: str) -> None:
     data = log(name).text.encode()

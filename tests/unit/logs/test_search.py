@@ -194,6 +194,7 @@ WRONG: dict[str, Callable[[list[Any]], object]] = {
     "a fact without a name": lambda told: told[2].update(facts=[[1, [], "2"]]),
     "a note that is none": lambda told: told[2].update(notes=[["text", 1]]),
     "a scale that is text": lambda told: told[2]["readings"][0]["printed"].update(scale="1"),
+    "a total without a unit": lambda told: told[2]["readings"][0].update(totals=[[1, "a", 2.0]]),
     "an unknown unit": lambda told: told[2]["readings"][0]["printed"].update(unit="apples"),
     "fewer columns": lambda told: told[1][0][1].pop(),
     "no iterations": lambda told: told[1][0][1].__setitem__(1, False),
