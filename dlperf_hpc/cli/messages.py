@@ -79,6 +79,8 @@ def entry(
             os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         return run(verb, parser(), argv)
 
+    if verb.__module__ == "__main__":  # python -m dlperf_hpc.cli.VERB, as in earlier versions
+        sys.exit(main())
     return main
 
 

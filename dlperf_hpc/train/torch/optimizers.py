@@ -55,6 +55,8 @@ class Lamb(torch.optim.Optimizer):
     _step_supports_amp_scaling = True
 
     def __init__(self, params: Any, **settings: Any) -> None:
+        if unknown := settings.keys() - _LAMB.keys():
+            raise TypeError(f"LAMB has no setting {', '.join(sorted(unknown))}")
         defaults = {**_LAMB, **settings}
         if defaults["variant"] not in VARIANTS:
             raise ValueError(

@@ -222,6 +222,8 @@ def test_the_learning_rate_follows_the_schedule() -> None:
 def test_there_is_no_other_lamb() -> None:
     with pytest.raises(ValueError, match="no LAMB 'lamb-x', only lamb, lamb-nvidia"):
         Lamb([torch.nn.Parameter(torch.ones(2))], variant="lamb-x")
+    with pytest.raises(TypeError, match="LAMB has no setting weigth_decay"):
+        Lamb([torch.nn.Parameter(torch.ones(2))], weigth_decay=0.1)
 
 
 def test_a_beta_that_hides_no_bias_correction_is_refused() -> None:

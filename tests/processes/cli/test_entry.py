@@ -79,9 +79,10 @@ def test_all_spellings_of_sweep_do_the_same() -> None:
         (command, "sweep"),
         (sys.executable, "-m", "dlperf_hpc", "sweep"),
         (sys.executable, "-m", "dlperf_hpc.sweep"),
+        (sys.executable, "-m", "dlperf_hpc.cli.sweep"),
     ]
     done = [call(*spelling, *arguments) for spelling in spellings]
-    assert [each.returncode for each in done] == [0, 0, 0], done[0].stderr
+    assert [each.returncode for each in done] == [0, 0, 0, 0], done[0].stderr
     assert len({each.stdout for each in done}) == 1 and "9 runs" in done[0].stdout
 
 
