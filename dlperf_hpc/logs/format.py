@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlperf_hpc.logs.builder import HIGHEST, MAX_STEPS, Line, ReadingBuilder
-from dlperf_hpc.logs.lineparts import CLOCKS, PRECISIONS, one_more
+from dlperf_hpc.logs.lineparts import CLOCKS, PRECISIONS, one_more, without_commas
 from dlperf_hpc.logs.scanned import FACTS, Counter, Evidence, Printed, Stamps, Unit, are_finite
 
 __all__ = [
@@ -225,7 +225,7 @@ class LinePattern:
         columns = {name: [text] for name, text in groups.items()}
         stamps, kind = self._stamps({**columns, "before": [before]})
         figures: dict[str, Any] = dict(builder.ahead)
-        figures |= {name: _plain(groups[name]) for name in _FLOATS if name in groups}
+        figures |= {name: without_commas(groups[name]) for name in _FLOATS if name in groups}
         for name in _MEMORY.keys() & groups.keys():
             figures["memory_mb"] = _MEMORY[name] * float(groups[name])
         builder.ahead.clear()
@@ -235,17 +235,12 @@ class LinePattern:
             self.then(builder, None if line.rank is None else [line.rank])
 
 
-def _plain(number: str) -> str:
-    """A number without the commas between its thousands."""
-    return number.replace(",", "")
-
-
 def _setting(name: str, text: str) -> str:
     """A setting as it is called here, of a text that states it."""
     if name == "precision":
         plain = text.lower().removeprefix("torch.")
         return PRECISIONS.get(plain, plain)
-    return text if FACTS[name] is str else _plain(text)
+    return text if FACTS[name] is str else without_commas(text)
 
 
 def whole(texts: Sequence[str], first: int = 0) -> array[int]:

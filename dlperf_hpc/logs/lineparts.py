@@ -185,34 +185,47 @@ def word(literal: str) -> str:
 
 
 def further(key: str) -> str:
-    """A pattern that looks for ``key`` anywhere in the rest of a line."""
-    return f"(?=.*?{key})"
+    """A pattern that looks for ``key`` in the next 2000 characters of a line: without a bound, a
+    line of many beginnings is read to its end for each of them. It belongs before what is there
+    :func:`perhaps`."""
+    return f"(?=.{{0,2000}}?{key})"
 
 
 def perhaps(key: str) -> str:
-    """A pattern that looks for ``key`` in the rest of a line; its groups hold nothing if there is
-    none."""
-    return f"(?=(?:.*?{key})?)"
-
-
-_CELLS = r"(?:[^|\n]*\|)*?"
+    """A pattern that looks for ``key`` in the next 4000 characters of a line; its groups hold
+    nothing if there is none."""
+    return f"(?=(?:.{{0,4000}}?{key})?)"
 
 
 def in_order(keys: Sequence[str]) -> str:
     """A pattern of a line of cells between bars that has all of ``keys``, in this order."""
-    return "".join([f"{_CELLS} {key}" for key in keys])
+    return "".join(map(_cell, keys))
 
 
 def in_any_order(keys: Sequence[str]) -> str:
     """A pattern that looks for each of ``keys`` in a line of cells; groups of one that is not there
     hold nothing."""
-    return "".join([f"(?=(?:{_CELLS} {key})?)" for key in keys])
+    return "".join([f"(?=(?:{_cell(key)})?)" for key in keys])
+
+
+def _cell(key: str) -> str:
+    """The first cell that is ``key``, and up to 99 before it. No other is tried: of n cells and k
+    keys of which the last is missing there were n**k ways."""
+    return rf"(?>(?:[^|\n]*\|){{0,99}}? {key})"
 
 
 def first_of(pattern: re.Pattern[str], text: str, start: int = 0) -> str | None:
     """The first group of where a pattern is found behind ``start``; None if it is not."""
     match = pattern.search(text, start)
     return match[1] if match else None
+
+
+_THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
+
+
+def without_commas(number: str) -> str:
+    """A number without the commas between its thousands; any other text as it is."""
+    return number.replace(",", "") if _THOUSANDS.fullmatch(number) else number
 
 
 def megabytes(gib: str | None) -> float | None:

@@ -13,7 +13,7 @@ from functools import lru_cache
 
 from dlperf_hpc.logs.format import OUR_OWN, Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import formats
-from dlperf_hpc.logs.lineparts import full_stamp
+from dlperf_hpc.logs.lineparts import full_stamp, without_commas
 from dlperf_hpc.logs.scanned import (
     Averaging,
     Counter,
@@ -35,7 +35,6 @@ _AVERAGINGS = {
 _COUNTERS = {"optimizer-steps": Counter.OPTIMIZER_STEPS, "micro-steps": Counter.MICRO_STEPS}
 _AS_THEY_STAND = ("loss", "lr", "memory_mb", "global_batch", "consumed")
 
-_THOUSANDS = re.compile(r"[0-9]{1,3}(?:,[0-9]{3})+(?:\.[0-9]*)?")
 _PLAIN = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _OF_A_DAY = re.compile(r"([0-9]{1,2}):([0-9]{2}):([0-9]{2}(?:[.,][0-9]{1,9})?)")
 _SINCE_1970 = 1e9  # seconds: no run lasts as long
@@ -129,7 +128,7 @@ def _unit(text: str) -> Unit:
 def _add_total(table: ReadTable, line: Line, builder: ReadingBuilder, text: str) -> None:
     unit = _unit(table.unit)
     name = table.unit if unit is Unit.OWN else "total"
-    builder.total(line, name, _number(text), unit)
+    builder.total(line, name, without_commas(text), unit)
 
 
 def _add_step(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Groups) -> None:
@@ -148,8 +147,8 @@ def _add_step(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Gr
         done,
         stamp=seconds,
         stamps=kind,
-        printed=None if printed is None else _number(printed),
-        **{name: _number(figures[name]) for name in _AS_THEY_STAND if name in figures},
+        printed=None if printed is None else without_commas(printed),
+        **{name: without_commas(figures[name]) for name in _AS_THEY_STAND if name in figures},
     )
 
 
@@ -178,13 +177,8 @@ def _done(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Groups
     return builder.over_epochs(line, epoch, done)
 
 
-def _number(text: str) -> str:
-    """A number without the commas between its thousands."""
-    return text.replace(",", "") if _THOUSANDS.fullmatch(text) else text
-
-
 def _whole(text: str | None) -> int | None:
-    digits = _number(text or "").strip()
+    digits = without_commas(text or "").strip()
     return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
 
 

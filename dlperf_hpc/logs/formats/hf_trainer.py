@@ -317,11 +317,10 @@ _TRAINER = (
 
 _LLAMA_FACTORY = LinePattern(
     r'\{"current_steps": (?P<iteration>[0-9]{1,15}), "total_steps": [0-9]{1,15}, '
-    rf'"loss": (?P<loss>{NUMBER}),(?= )'
+    rf'"loss": (?P<loss>{NUMBER}),(?= .{{0,2000}}\}}\s*$)'
     + perhaps(rf'"(?:lr|learning_rate)": (?P<lr>{NUMBER}),')
     + perhaps(r'"elapsed_time": "(?P<elapsed>(?:[0-9]{1,5} days?, )?[0-9:]{4,12})"')
     + perhaps(rf'"throughput": (?P<printed>{NUMBER})[,}}]')
-    + r".{0,2000}\}\s*$"
 )
 
 LINES = {"hf_trainer": _TRAINER, "llama_factory": (_LLAMA_FACTORY,)}

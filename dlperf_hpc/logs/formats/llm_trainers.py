@@ -309,8 +309,8 @@ def _read_nanotron(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 _NANOTRON = (
     LinePattern(
         r"\bmbs: [0-9]{1,9} \| grad_accum: (?P<accumulation>[0-9]{1,9}) \|"
-        + perhaps(r" sequence_length: (?P<seq_len>[0-9]{1,9}) \|")
-        + further(r" global_batch_size: (?P<global_batch>[0-9]{1,12}) \|.{0,40} train_steps: "),
+        + further(r" global_batch_size: (?P<global_batch>[0-9]{1,12}) \|.{0,40} train_steps: ")
+        + perhaps(r" sequence_length: (?P<seq_len>[0-9]{1,9}) \|"),
         held=True,
     ),
     LinePattern(

@@ -95,6 +95,7 @@ from dlperf_hpc.logs.lineparts import (
     NUMBER,
     full_stamp,
     further,
+    in_any_order,
     in_order,
     one_more,
     perhaps,
@@ -192,8 +193,9 @@ _CHAT_STEP = (
     rf" loss: (?P<loss>{NUMBER}) \|"
 )
 _CHAT_TIME = (
-    rf"{_CHAT_STEP}(?:(?:[^|\n]*\|)*? lr:? (?P<lr>{NUMBER}) \|)?(?:[^|\n]*\|)*?"
-    rf" dt: (?P<ms>{NUMBER})ms +\| tok/sec: "
+    _CHAT_STEP
+    + in_any_order([rf"lr:? (?P<lr>{NUMBER}) \|"])
+    + in_order([rf"dt: (?P<ms>{NUMBER})ms +\| tok/sec: "])
 )
 _ALONE = r"[0-9]{1,15}\.[0-9]{2}|nan|inf"
 
@@ -365,16 +367,16 @@ def _read_weights(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 _LLM_C = (
     LinePattern("^" + _STEP + in_order([rf"lr (?P<lr>{NUMBER}) \|", _TIME])),
     LinePattern(
-        _STEP + perhaps(rf"\b{_LR}") + further(r"\| \(" + _TIME),
+        _STEP + further(r"\| \(" + _TIME) + perhaps(rf"\b{_LR}"),
         clock="full",
         usual=lambda builder, _: not builder.state.get("evaluated"),
     ),
     LinePattern(
-        _STEP + perhaps(rf"\b{_LR}") + further(r"\| \(" + _TIME.replace("printed", "other")),
+        _STEP + further(r"\| \(" + _TIME.replace("printed", "other")) + perhaps(rf"\b{_LR}"),
         clock="full",
         then=_evaluation_over,
     ),
-    LinePattern(_STEP + perhaps(rf"\b{_LR}") + further(r"(?:\(|\| )" + _TIME), clock="full"),
+    LinePattern(_STEP + further(r"(?:\(|\| )" + _TIME) + perhaps(rf"\b{_LR}"), clock="full"),
     LinePattern(
         rf"{word('step ')} *{COUNT}/{COUNT}(?::| \|) (?:train )?loss +{NUMBER} ",
         note="a step with tok/s, but not as llm.c prints it",

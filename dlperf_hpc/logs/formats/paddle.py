@@ -120,7 +120,7 @@ _LOSS = rf"{word('loss: ')} *(?P<loss>{NUMBER})"
 _LR = rf"{word('lr')}(?:\([A-Za-z0-9_]+\))?: *(?P<lr>{NUMBER})"
 _IPS = rf", ips: (?P<printed>{NUMBER}) (?:samples|images)/s"
 _BETWEEN = "[-a-z0-9_.:, ]*"
-_CLAS_FIGURES = perhaps(_LOSS) + perhaps(_LR) + further(_IPS)
+_CLAS_FIGURES = further(_IPS) + perhaps(_LOSS) + perhaps(_LR)
 
 
 def _in_first_epoch(builder: ReadingBuilder, columns: Columns) -> bool:
@@ -202,8 +202,8 @@ LINES = {
         _NLP_ROWS,
         LinePattern(
             rf"\b{_NLP_HEAD}"
-            + perhaps(_NLP_LOSS)
-            + further(_NLP_IPS + perhaps(r"\bmax_mem_allocated: (?P<memory_mb>[0-9]+) MB")),
+            + further(_NLP_IPS + perhaps(r"\bmax_mem_allocated: (?P<memory_mb>[0-9]+) MB"))
+            + perhaps(_NLP_LOSS),
             clock="full",
         ),
         LinePattern(rf"\b{_NLP_HEAD}", note="a step of PaddleNLP, but without its speed"),

@@ -192,7 +192,7 @@ def _read_amp(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 _DETECTRON2 = (
     LinePattern(
-        r"d2\.utils\.events.*? iter: (?P<index>[0-9]{1,15})(?=  )"
+        r"d2\.utils\.events.{0,400}? iter: (?P<index>[0-9]{1,15})(?=  )"
         + perhaps(rf"  time: (?P<printed>{FIGURE})  ")
         + perhaps(rf"  total_loss: (?P<loss>{FIGURE})  ")
         + perhaps(rf" lr: (?P<lr>{FIGURE})  ")

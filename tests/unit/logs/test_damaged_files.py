@@ -9,6 +9,7 @@ import gzip
 import io
 import lzma
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -39,6 +40,7 @@ from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.interpretation import Interpretation
 from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.lineparts import in_order
 from dlperf_hpc.logs.scan.search import ScanCache, packed, scan_all, scan_source, unpacked
 from dlperf_hpc.logs.scan.sources import Source, Unread, find
 from dlperf_hpc.logs.scan.state import LONGEST_LINE
@@ -171,6 +173,29 @@ def test_a_line_costs_what_its_length_is(name: str) -> None:
             short, far = longer(4000).encode() + b"\n", longer(63500).encode() + b"\n"
             least = max(seconds(functools.partial(scan, short), 2), 2e-4)
             assert seconds(functools.partial(scan, far), 2) < 80 * least, literal
+
+
+SAMPLES = Path(__file__).parent / "formats"
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in SAMPLES.glob("*.log")))
+def test_a_line_of_many_beginnings_costs_what_its_length_is(name: str) -> None:
+    """It takes seconds if the rest of the line is read for each of them."""
+    for line in (SAMPLES / f"{name}.log").read_text(encoding="utf-8").splitlines():
+        if any(literal in line for literal in LITERALS[name]):
+            break
+    for part in (4, 2, 1):
+        beginning = line[: len(line) // part] + " "
+        data = (beginning * 63500)[:63500].encode() + b"\n"
+        assert seconds(functools.partial(scan, data), 1) < 1.5, part
+
+
+def test_cells_that_come_again_are_tried_once() -> None:
+    keys = [rf"{name}: (?P<{name}>[0-9]+) \|" for name in "abcde"]
+    cells = "".join(f" {name}: {number} |" for number in range(500) for name in "abcd")
+    assert seconds(lambda: re.search("^begin" + in_order(keys), "begin" + cells), 1) < 1
+    found = re.search(in_order(keys), f"begin |{cells[:56]} e: 7 |")
+    assert found and found.groups() == ("0", "0", "0", "0", "7")
 
 
 def deepspeed_lines(iterations: list[int]) -> bytes:
