@@ -209,9 +209,10 @@ def in_any_order(keys: Sequence[str]) -> str:
 
 
 def _cell(key: str) -> str:
-    """The first cell that is ``key``, and up to 99 before it. No other is tried: of n cells and k
-    keys of which the last is missing there were n**k ways."""
-    return rf"(?>(?:[^|\n]*\|){{0,99}}? {key})"
+    """The first cell that is ``key``, and up to 99 before it, none of which is: of n cells and k
+    keys of which the last is missing there would else be n**k ways."""
+    unnamed = re.sub(r"\?P<\w+>", "?:", key)
+    return rf"(?:(?! {unnamed})[^|\n]*\|){{0,99}} {key}"
 
 
 def first_of(pattern: re.Pattern[str], text: str, start: int = 0) -> str | None:

@@ -160,7 +160,10 @@ def test_what_runs_there_can_be_read_there(package: Path, python: str) -> None:
     """All declarations load; what a rank or a verb's first line needs is Python of that version."""
     code = """
 import pathlib, dlperf_hpc
+from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.train.registry import registry
+for line in (line for each in formats() for line in each.lines):
+    line.find_all("")  # a user's program is read by its supervisor
 assert registry().backends and registry().workloads
 folder = pathlib.Path(dlperf_hpc.__file__).parent
 rooms = ("cli", "launch", "model", "records", "sweepfile", "timer", "train")
