@@ -1,4 +1,4 @@
-"""The same models as others write them, as workloads: HuggingFace's, and nanoGPT's way.
+"""Equal models as others write them, as workloads: HuggingFace's, and nanoGPT's way.
 
 Each takes our batch in its own form and gives its loss; sizes are the case's.
 """

@@ -1,4 +1,4 @@
-"""The same training loop as the back end ``ddp`` and as a user's program under ``Timer``.
+"""One training loop as the back end ``ddp`` and as a user's program under ``Timer``.
 
 ``python benchmarks/same_loop.py [--rounds N] [--iterations N] [--seconds S] [--json]``. Both sides
 train the same model on two processes of this machine, each in sweeps of its own: a run of one side,

@@ -95,7 +95,7 @@ def wrapped_loop(session: Session, guard: Watchdog, iterations: int) -> int:
 
 
 def timer_loop(session: Session, logs: str, iterations: int) -> int:
-    """The same iterations as a loop of one's own under ``dlperf_hpc.Timer``; nanoseconds of its
+    """Equal iterations as a loop of one's own under ``dlperf_hpc.Timer``; nanoseconds of its
     window. What it does before and after that, as writing its log, is not in them."""
     timer = Timer(batch_size=1, warmup=1, iterations=iterations, logs=logs, quiet=True)
     for _ in timer(itertools.repeat(None)):

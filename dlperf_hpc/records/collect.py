@@ -310,6 +310,7 @@ def quick_results(ledger: Ledger) -> Collection:
     unanswered = {run.id for array in ledger.unanswered() for run in array.tasks}
     files = Files(ledger.root)
     results = []
+    unsubmitted = set()
     for array in ledger.manifest.arrays:
         for run in array.tasks:
             task, final_state = tasks.get(run.id), words.get(run.id)
@@ -319,14 +320,17 @@ def quick_results(ledger: Ledger) -> Collection:
                 limit_s = (task.array if task else array).time_limit_s
                 result = quick_result(run, ledger.root, final_state, limit_s, task)
             if task is None and result.status is Status.PENDING:
-                reason, to_do = _UNSURE if run.id in unanswered else _UNSUBMITTED
+                reason, to_do = _UNSURE
+                if run.id not in unanswered:
+                    unsubmitted.add(run.id)
+                    reason, to_do = _UNSUBMITTED
                 result = replace(result, reason=reason, to_do=to_do)
             results.append(result)
     return Collection(
         ledger.root,
         ledger.manifest,
         tuple(results),
-        unsubmitted=frozenset(each.run.id for each in results if each.to_do == _UNSUBMITTED[1]),
+        unsubmitted=frozenset(unsubmitted),
         jobs={name: RunJob(task.name) for name, task in tasks.items() if task.job_id},
     )
 

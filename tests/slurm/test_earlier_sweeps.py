@@ -267,7 +267,7 @@ def headings(text: str) -> list[str]:
 
 
 def test_the_same_sweep_again_measures_nothing(tmp_path: Path) -> None:
-    """The same command finds its twelve runs of then; none is measured twice."""
+    """Given again, the command finds its twelve earlier runs; none is measured twice."""
     sweep = unpacked(tmp_path, "local.zip") / "quick"
     before = contents(sweep)
     again = ["sweep", "quick/sweep.toml", "--name", "quick", "--logs", ".", "--cluster", "local"]

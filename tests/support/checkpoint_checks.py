@@ -53,7 +53,7 @@ def first(session: Any, checkpoint: Path) -> dict[str, Any]:
 
 
 def second(session: Any, checkpoint: Path) -> dict[str, Any]:
-    """The same, in a process that loads."""
+    """What a process that loads this checkpoint computes next, and what it refuses."""
     nowhere = refusal(session.load, checkpoint.with_name("nowhere"))
     case = session.case
     session.case = replace(case, seed=7, precision="bf16")

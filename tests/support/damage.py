@@ -45,7 +45,7 @@ def scan(data: bytes, block: int | None = None, by: Scanner | None = None) -> Sc
 
 
 def line_by_line(data: bytes) -> ScannedFile:
-    """The same, each line read by itself."""
+    """What is in a file with this content, each line read by itself."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dlperf_hpc.logs.scan.scanner.FEWEST_IN_RUN", len(data) + 1)
         return scan(data)

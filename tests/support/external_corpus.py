@@ -79,7 +79,7 @@ class Pace:
         return START + timedelta(seconds=self.at(n))
 
     def epoch(self, n: int) -> float:
-        """The same, in seconds since 1970 (with some decimals whatever ``n``)."""
+        """This time in seconds since 1970 (with some decimals whatever ``n``)."""
         return self.time(n).timestamp() + 0.21875
 
     def comma(self, n: int) -> str:

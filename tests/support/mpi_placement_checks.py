@@ -48,7 +48,7 @@ def train(session: DdpSession) -> dict[str, Any]:
 
 
 def both(world: World, **changes: Any) -> dict[str, Any]:
-    """The same training with and without placement."""
+    """One training with and without placement."""
     found = {}
     for placed in (False, True):
         options = {"optimizer_placement": placed}

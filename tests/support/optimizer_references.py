@@ -138,7 +138,7 @@ _STEPS: dict[str, Callable[[Array, Array, Any, int, float, float, bool], Array]]
 
 
 def settings(name: str, bias_correction: bool = True) -> dict[str, Any]:
-    """The same as keys of :class:`dlperf_hpc.model.case.Optimizer`."""
+    """These settings as keys of :class:`dlperf_hpc.model.case.Optimizer`."""
     return {
         "name": name,
         "lr": LR,

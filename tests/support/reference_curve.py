@@ -1,4 +1,4 @@
-"""The same weights for all back ends, and what DDP makes of them: what the others are held to."""
+"""Equal weights for all back ends, and what DDP makes of them: what the others are held to."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def batch_of(config: Any) -> Batch:
 
 
 def padded(batch: Batch) -> Batch:
-    """The same with sequences of several lengths, or with labels that count for nothing."""
+    """This check with sequences of several lengths, or with labels that count for nothing."""
     if "labels" in batch:
         labels = batch["labels"].copy()
         labels[:, ::3] = IGNORED

@@ -124,7 +124,7 @@ def test_an_environment_without_it_is_named_with_the_cure(name: str) -> None:
 
 
 def test_a_wheels_name_says_what_it_was_compiled_against(tmp_path: Path) -> None:
-    """The same for the same environment; another for another build."""
+    """One digest for one environment; another for another build."""
     script = ROOT / "requirements" / "horovod_key.py"
     compiler = script.with_name("compiler.sh")
 

@@ -210,7 +210,7 @@ def padded_tensors(config: BertConfig) -> Tensors:
 
 
 def reference_model(config: BertConfig) -> Any:
-    """The same network from transformers, every number of it random (biases and norms too).
+    """This network from transformers, every number of it random (biases and norms too).
 
     Pre-LayerNorm BERT is not in transformers: RoBERTa-PreLayerNorm's encoder is, and goes into
     BertForPreTraining in place of BERT's, with BERT's pooler and heads kept.

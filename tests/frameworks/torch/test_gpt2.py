@@ -185,7 +185,7 @@ def tensors(config: Gpt2Config, seed: int = 0) -> Tensors:
 
 
 def reference_model(config: Gpt2Config, noise: float = 0.08) -> Any:
-    """The same network from transformers, every number of it random (biases and norms too)."""
+    """This network from transformers, every number of it random (biases and norms too)."""
     import torch
     import transformers
 

@@ -212,7 +212,7 @@ def test_across_pairs_a_case_with_all_that_are_like_it_but_itself() -> None:
 
 
 def test_two_directories_are_one_side() -> None:
-    """The same repeat numbers in two directories are different runs."""
+    """Equal repeat numbers in two directories are different runs."""
     first, second = oks(case(), 100.0, 101.0), oks(case(), 102.0)
     (side,) = pooled([subjects(first), subjects(second)])
     assert (side.speeds["samples/s"], side.runs) == ((100.0, 101.0, 102.0), 3)

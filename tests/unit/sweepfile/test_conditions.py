@@ -48,7 +48,7 @@ ALL = 4 * 3 * 2
     ],
 )
 def test_what_a_rule_is_for(tmp_path: Path, rule: str, matched: int) -> None:
-    """The same cases are left out by an exclude and changed by an override."""
+    """Equal cases are left out by an exclude and changed by an override."""
     path = write(tmp_path, top=TOP, case="", tables=f"{MATRIX}[[exclude]]\n{rule}\nseed = 1\n")
     one = f"[[override]]\nset = {{threads = 3}}\n[override.when]\nseed = 1\n{rule}\n"
     changed = [c for c in cases(tmp_path, top=TOP, case="", tables=MATRIX + one) if c.threads == 3]
