@@ -127,13 +127,13 @@ def descendants(roots: Iterable[Process]) -> set[Process]:
     return found
 
 
-def kill(process: Process) -> None:
-    """SIGKILL this very process; nothing happens when it is gone or its pid belongs to another."""
+def send(process: Process, signum: signal.Signals) -> None:
+    """A signal to this very process; nothing happens when it is gone or its pid is another's."""
     with contextlib.suppress(ProcessLookupError):
         pidfd = os.pidfd_open(process.pid)
         try:
             if alive(process):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)
+                signal.pidfd_send_signal(pidfd, signum)
         finally:
             os.close(pidfd)
 
@@ -142,7 +142,8 @@ def kill_trees(roots: Iterable[Process], seconds: float = 10.0) -> None:
     """End these processes and all below them, and return when they are gone.
 
     The roots go last: while a node's first process lives, the node's orphans stay below it.
-    Nothing gets a chance to say goodbye: their files are about to be deleted anyway.
+    Nothing gets a chance to say goodbye: all are stopped before the first is killed, or a step's
+    daemon that outlives its ranks by a moment would report their end, as no dead node does.
     """
     roots = [root for root in roots if root.pid != os.getpid()]
     seen: set[Process] = set()
@@ -153,8 +154,9 @@ def kill_trees(roots: Iterable[Process], seconds: float = 10.0) -> None:
         left = left or [root for root in roots if alive(root)]
         if not left:
             return
-        for process in left:
-            kill(process)
+        for signum in (signal.SIGSTOP, signal.SIGKILL):
+            for process in left:
+                send(process, signum)
         time.sleep(0.01)
     pids = ", ".join(str(process.pid) for process in left)
     raise Trouble(f"SIGKILL did not end these within {seconds:.0f} s: {pids}; see `ps -fp PID`")

@@ -31,13 +31,15 @@ def steps(page: str) -> list[tuple[str, str]]:
 
 def copied(place: Path, *more: str) -> Path:
     """A copy of the package and of what its tests share, and of ``more`` files; its root."""
-    skipped = shutil.ignore_patterns("__pycache__", "data", "sweeps_*")
+    # Compiled files come along, which saves half of the time; those being written do not.
+    unfinished = shutil.ignore_patterns("*.pyc.*")
+    skipped = shutil.ignore_patterns("*.pyc.*", "data", "sweeps_*")
     for name in (*_COPIED, *more):
         source, target = ROOT / name, place / name
         target.parent.mkdir(parents=True, exist_ok=True)
         if source.is_dir():
             # "data" is a room of the package, and recorded sweeps among the tests' support.
-            ignored = skipped if name.startswith("tests") else shutil.ignore_patterns("__pycache__")
+            ignored = skipped if name.startswith("tests") else unfinished
             shutil.copytree(source, target, ignore=ignored)
         else:
             shutil.copy(source, target)
