@@ -8,7 +8,10 @@ points to. Of ACLs only what shows in the group's bits is seen (POSIX ACLs do, N
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import fcntl
+import functools
 import grp
 import json
 import os
@@ -16,6 +19,8 @@ import pwd
 import re
 import shlex
 import stat
+import sys
+import time
 import uuid
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -136,6 +141,11 @@ def is_mine(found: os.stat_result, group: int | None = None) -> bool:
     return group is not None and found.st_gid == group and is_member(found.st_uid, group)
 
 
+def group_of(folder: os.stat_result) -> int | None:
+    """The gid of the group that can write a directory; None if its owner alone can."""
+    return folder.st_gid if folder.st_mode & stat.S_IWGRP else None
+
+
 def is_member(uid: int, group: int) -> bool:
     """Whether a user is in the group with that gid, by the primary group or as one of its members.
     Asked user by user: to list a group's members is what directory services seldom allow."""
@@ -164,13 +174,13 @@ def _is_private(found: os.stat_result) -> bool:
     return named_alike and not set(group.gr_mem) - {owner.pw_name}
 
 
-def open_own(path: Path, flags: int, group: int | None = None) -> int:
+def open_own(path: Path, flags: int, group: int | None = None, readable: int = 0o044) -> int:
     """Open a file of this user's (or of ``group``: see :func:`is_mine`) for writing, or make it; a
-    descriptor. NotAFile if the path is a link, or anything else that is no regular file;
-    PermissionError if the file is somebody else's, or has other names and somebody else could have
-    given it this one."""
+    descriptor. ``readable`` are the bits of a new file for who may not write it. NotAFile if the
+    path is a link, or anything else that is no regular file; PermissionError if the file is
+    somebody else's, or has other names and somebody else could have given it this one."""
     flags |= os.O_CREAT | os.O_NOFOLLOW
-    descriptor = _descriptor(path, flags, _mode_in(path.parent))
+    descriptor = _descriptor(path, flags, _mode_in(path.parent, readable))
     try:
         words = _why_not_written(os.fstat(descriptor), path, group)
         if words:
@@ -195,6 +205,65 @@ def _only_mine(directory: Path) -> bool:
     return is_mine(found) and not writable_by_strangers(found)
 
 
+# --- locks
+
+
+def lock(descriptor: int, kind: int = fcntl.LOCK_EX) -> bool:
+    """Hold an open file (flock) until the last process that has it open closes it or ends; False if
+    another holds it. OSError where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+            raise
+        return False
+    return True
+
+
+def open_locked(path: Path, group: int | None = None) -> int | None:
+    """A descriptor of a file that this process now holds (:func:`lock`), and in which it says who
+    it is; None if another holds it. Who can open a file can hold it: it is made for those alone who
+    can write its directory, and one of an earlier version, which everybody can read, is replaced.
+    OSError as :func:`open_own` and :func:`lock` raise it."""
+    replaced = False  # where modes are fixed (FAT), another file is no better
+    while True:
+        with contextlib.ExitStack() as stack:
+            descriptor = open_own(path, os.O_RDWR, group, readable=0)
+            stack.callback(os.close, descriptor)
+            if not lock(descriptor):
+                return None
+            found = os.fstat(descriptor)
+            if found.st_nlink and (replaced or not _open_to_strangers(found, path)):
+                who = f"pid {os.getpid()} of {user_name(os.geteuid())} on {os.uname().nodename}"
+                since = time.strftime("since %Y-%m-%dT%H:%M:%SZ", time.gmtime())
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, f"{who}, {since}\n".encode(), 0)
+                stack.pop_all()
+                return descriptor
+            if found.st_nlink:  # else who held it before has replaced it
+                os.unlink(path)
+                replaced = True
+
+
+def _open_to_strangers(found: os.stat_result, path: Path) -> bool:
+    return bool(found.st_mode & 0o077 & ~_mode_in(path.parent, readable=0))
+
+
+def lock_holder(path: Path) -> str:
+    """Who holds a file against :func:`open_locked`, in words: by what the holder wrote into it; of
+    one that everybody can hold, the process of this machine that the kernel names."""
+    try:
+        found = os.stat(path)
+        if not _open_to_strangers(found, path):
+            return read_regular(path, 1000).decode(errors="replace").strip() or "a process"
+        place = f" {os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino} "
+        lines = Path("/proc/locks").read_text().split("\n")
+        pid = next(line.split()[4] for line in lines if place in line and "->" not in line)
+        return f"pid {pid} of {user_name(os.stat(f'/proc/{pid}').st_uid)} on this machine"
+    except (OSError, StopIteration):
+        return "a process that this machine does not know"
+
+
 def user_name(uid: int) -> str:
     """A user's name, for people; ``uid 1001`` where there is none."""
     try:
@@ -203,10 +272,11 @@ def user_name(uid: int) -> str:
         return f"uid {uid}"
 
 
-def _mode_in(directory: Path) -> int:
+def _mode_in(directory: Path, readable: int = 0o044) -> int:
     """The mode of a new file: who may not write its directory may not write the file either,
-    whatever the umask lets the group do."""
-    return 0o644 | os.stat(directory).st_mode & stat.S_IWGRP
+    whatever the umask lets the group do; and who can write it can read it."""
+    writable = os.stat(directory).st_mode & stat.S_IWGRP
+    return 0o600 | readable | writable | writable << 1
 
 
 def make_directories(path: Path) -> None:
@@ -220,6 +290,25 @@ def make_directories(path: Path) -> None:
     except FileExistsError:
         if not path.is_dir():
             raise
+
+
+def make_output_directory(path: Path, group: int | None = None) -> None:
+    """:func:`make_directories` for a path that a user names: PermissionError if it leads over
+    another user's link, or over a link of this user's into a directory of another's; members of
+    ``group`` count as this user, and root's links are the machine's."""
+    here, left = Path("/"), [*reversed(path.absolute().parts)]
+    while left and os.path.lexists(place := here / left.pop()):
+        link = os.lstat(place)
+        if not stat.S_ISLNK(link.st_mode):
+            here = place
+            continue
+        for what, found in (("of", link), ("into a directory of", os.stat(place))):
+            if link.st_uid and found.st_uid and not is_mine(found, group):
+                words = f"{place} is a link {what} {user_name(found.st_uid)}'s, and nothing is"
+                words += f" written through it: name {os.path.realpath(place)} itself"
+                raise PermissionError(errno.EPERM, words, str(place))
+        left += reversed(Path(os.readlink(place)).parts)
+    make_directories(path)
 
 
 def dump_json(value: Any) -> str:
@@ -258,18 +347,32 @@ def write_once(path: Path, content: str | bytes) -> bool:
     file."""
     temporary = _write_temporary(path, content)
     try:
-        return link_once(temporary, path)
+        return move_once(temporary, path)
     finally:
-        temporary.unlink()
+        temporary.unlink(missing_ok=True)
 
 
-def link_once(source: Path, target: Path) -> bool:
-    """A second name for a file; False if something has that name already."""
-    try:
-        os.link(source, target)
-    except FileExistsError:
-        return False
-    return True
+def move_once(source: Path, target: Path) -> bool:
+    """Rename a file of ours, over nothing; False if something has that name already."""
+    with contextlib.suppress(FileExistsError):
+        try:
+            os.link(source, target)
+            source.unlink()
+        except OSError as error:
+            if error.errno not in _NO_LINKS:
+                raise
+            os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+            os.replace(source, target)
+            _say_once(
+                "note: this file system has no hard links: instead, an empty file takes a name, and"
+                " the whole file replaces it; after a kill between the two, remove the empty file"
+            )
+        return True
+    return False
+
+
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK)
+_say_once = functools.cache(functools.partial(print, file=sys.stderr))
 
 
 def open_append(path: str | Path) -> BinaryIO:

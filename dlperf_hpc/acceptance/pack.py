@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import IO, NamedTuple
 
 from dlperf_hpc import __version__
-from dlperf_hpc.files import write_atomically
+from dlperf_hpc.files import make_output_directory, write_atomically
 
 TABLE, ROWS = "acceptance.md", "acceptance.json"
 OK, FAIL, NOTED, SKIPPED = _ORDER = "ok", "FAIL", "told", "skipped"
@@ -139,7 +139,7 @@ def run_pack(
     ``device`` is ``cuda`` or ``cpu`` (a rehearsal: each check at its smallest); ``only`` names
     checks, all without it. A check that the budget does not reach gives a skipped row.
     """
-    out.mkdir(parents=True, exist_ok=True)
+    make_output_directory(out)
     end, rows = time.monotonic() + budget_s, list[Finding]()
     for check in CHECKS:
         if only and check.name not in only:

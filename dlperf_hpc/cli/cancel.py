@@ -37,6 +37,8 @@ def _cancel(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.errors import DlperfError, SiteError
 
     root = arguments.directory.absolute()
+    if not arguments.dry_run:
+        _refuse_copy(root)
     engine, _ = _known(root)
     stopping = engine.detached and not arguments.dry_run
     held: AbstractContextManager[str] = nullcontext("")
@@ -45,20 +47,36 @@ def _cancel(arguments: argparse.Namespace) -> int:
     with held as still:
         engine, submissions = _known(root, silent=True)  # with what was submitted until now
         try:
-            jobs = engine.live_jobs(root, submissions)
+            alive = engine.live_jobs(root, submissions)
+            foreign = engine.foreign(alive)
         except SiteError as error:
             again = "when the scheduler answers, type the same command again"
             print(visible(f"error: {error}; nothing was cancelled: {again}"), file=sys.stderr)
             return 1
+        jobs = [job for job in alive if job not in foreign]
         if jobs and not arguments.dry_run:
             engine.cancel(jobs)
             with suppress(DlperfError):  # what the scheduler says now it soon forgets
                 current(root)
-    _print(arguments, root, engine, jobs)
+    if jobs or arguments.json or not foreign:
+        _print(arguments, root, engine, jobs)
+    for job, user in foreign.items():
+        messages.say(f"error: job {job} belongs to {user}: only {user} can cancel it")
     if still:
         words = "arrays that are submitted from now on are not cancelled; type the same again then"
         print(visible(f"error: {still}; {words}"), file=sys.stderr)
-    return int(bool(still))
+    return int(bool(still or foreign))
+
+
+def _refuse_copy(root: Path) -> None:
+    """LedgerError for another user's directory, whose tokens may be of any job of this user's."""
+    from dlperf_hpc.records import ownership
+
+    if ownership.whose_else(root):
+        from dlperf_hpc.engines.site import sharing_group  # slow to load, and seldom needed
+
+        with ownership.sharing(sharing_group(None)):
+            ownership.refuse_foreign(root)
 
 
 def _print(arguments: argparse.Namespace, root: Path, engine: Engine, jobs: Sequence[str]) -> None:

@@ -37,6 +37,7 @@ Exit code: 0 every log counts, 1 some logs do not count, 2 invalid request, or n
 """
 _LOGS = (".log", ".log.gz", ".log.zst", ".log.xz", ".log.bz2")
 _WIDTH = 100
+_OUT = "./result"  # as for DLPerf's scripts
 _COUNTS = {
     "warmup_batches": "number of iterations before the window",
     "train_batches": "last iteration of the window",
@@ -68,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     add("--log_dir", required=True, metavar="DIR", help=log_dir)
     output = "directory for the result files (default: ./result)"
-    add("--output_dir", default="./result", metavar="DIR", help=output)
+    add("--output_dir", default=_OUT, metavar="DIR", help=output)
     for name, what in _COUNTS.items():
         add(f"--{name}", type=int, metavar="N", help=what)
     rules = "list the window rules, and write nothing"
@@ -179,13 +180,16 @@ def _as_given(log_dir: str, log: str) -> str:
 
 def _save(arguments: argparse.Namespace, extract: Extract) -> str:
     """Write a table; its path. LedgerError if it cannot be written."""
-    from dlperf_hpc.files import write_atomically
+    from dlperf_hpc.files import make_output_directory, write_atomically
+    from dlperf_hpc.records import ownership
 
     parts = (_last_part(arguments.log_dir), extract.label, "result.json")
     name = "_".join(filter(None, parts))
     path = os.path.join(arguments.output_dir, name)
+    if arguments.output_dir == _OUT and (words := ownership.not_mine(Path(_OUT))):
+        raise LedgerError(f"{words}; name a directory of yours with --output_dir")
     try:
-        os.makedirs(arguments.output_dir, exist_ok=True)
+        make_output_directory(Path(arguments.output_dir))
         write_atomically(Path(path), json.dumps(extract.table, allow_nan=False) + "\n")
     except OSError as error:
         raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error

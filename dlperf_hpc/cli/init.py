@@ -65,10 +65,10 @@ def _init(arguments: argparse.Namespace) -> int:
 def _copy(source: Path, target: Path) -> bool:
     """Copy a file to a place where none is; False if one is there."""
     from dlperf_hpc.errors import SiteError
-    from dlperf_hpc.files import write_once
+    from dlperf_hpc.files import make_output_directory, write_once
 
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
+        make_output_directory(target.parent)
         return write_once(target, source.read_text(encoding="utf-8"))
     except OSError as error:
         raise SiteError(f"{target}: cannot be written: {error.strerror}") from error

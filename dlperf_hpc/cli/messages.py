@@ -90,6 +90,7 @@ def run(verb: Verb, parser: argparse.ArgumentParser, argv: Sequence[str] | None)
         say(f"error: {_TOO_OLD.format(sys.executable, *sys.version_info)}")
         return 2
     arguments = parser.parse_args(argv)
+    os.umask(os.umask(0o077) | 0o002)  # also for jobs, which have it from who submits
     # pydantic would look for plug-ins in every installed package: slow on a shared file system.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:

@@ -171,7 +171,7 @@ def _target(arguments: argparse.Namespace) -> _Target:
         return _Target(Path(arguments.out))
     only: Path = arguments.paths[0]
     if len(arguments.paths) > 1 or not only.is_dir():
-        return _Target(Path(layout.REPORT))
+        return _Target(Path(layout.REPORT), ownership.not_mine(Path(layout.REPORT)) or "")
     words = ownership.not_mine(only) or ownership.not_mine(only / layout.REPORT)
     return _Target(only / layout.REPORT, words or "")
 

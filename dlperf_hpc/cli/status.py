@@ -126,10 +126,13 @@ def _unpacked(directory: Path) -> contextlib.AbstractContextManager[Path]:
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.states import current
     from dlperf_hpc.model.result import Status
+    from dlperf_hpc.records import ownership
 
     with _unpacked(arguments.directory) as root:
         archived = root != arguments.directory
         ask_scheduler = not (arguments.offline or archived)
+        if words := ownership.whose_else(root):
+            messages.say(f"note: {words}: what it says of runs and jobs is that user's word")
         if arguments.why is not None:
             return _why(arguments, root, ask_scheduler)
         if not arguments.watch:

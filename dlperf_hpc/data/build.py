@@ -24,6 +24,7 @@ from dlperf_hpc import __version__, pools
 from dlperf_hpc.data import bert_files, bert_samples, corpus, opening
 from dlperf_hpc.data.bert_samples import Document, pairs
 from dlperf_hpc.errors import DataError
+from dlperf_hpc.files import make_output_directory
 
 Texts = Callable[[], Iterator[str]]
 Advance = Callable[[str, int, int], None]
@@ -95,7 +96,7 @@ def _new_directory(out: Path) -> Iterator[Path]:
     try:
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise DataError(f"{out}: exists and is not empty: name a new directory")
-        out.parent.mkdir(parents=True, exist_ok=True)
+        make_output_directory(out.parent)
         directory = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
         directory.mkdir()
     except OSError as error:

@@ -26,6 +26,7 @@ from dlperf_hpc.doctor.job import (
 from dlperf_hpc.doctor.preflight import examine_programs, grade_of, needed_paths
 from dlperf_hpc.engines.base import Capacity, CheckResult
 from dlperf_hpc.errors import DlperfError, SiteError
+from dlperf_hpc.files import make_output_directory
 from dlperf_hpc.model.case import Topology
 
 _RANKS = 2  # per node, where no sweep says how many
@@ -95,7 +96,8 @@ def _in_directory(
     new = [path for path in (logs, *logs.parents) if not path.exists()]
     root = logs / f".doctor-{secrets.token_hex(6)}"
     try:
-        root.mkdir(parents=True, mode=0o700)
+        make_output_directory(logs)
+        root.mkdir(mode=0o700)
     except OSError as error:
         seen = f"{logs}: cannot be written on this machine: {error.strerror}"
         to_do = "give a directory that login and compute nodes share and can write with --logs"

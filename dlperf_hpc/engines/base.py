@@ -291,6 +291,10 @@ class Engine(ABC):
         ``submissions`` name every array of which something is known: jobs are found by token also
         where none was noted."""
 
+    def foreign(self, jobs: Collection[str]) -> dict[str, str]:
+        """Those of these jobs that this user cannot cancel, and the name of the user who can."""
+        return {}
+
     @abstractmethod
     def cancel(self, jobs: Collection[str]) -> None:
         """End these jobs, and no others."""

@@ -23,7 +23,7 @@ from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import DEFAULT_BOUND
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, number_of, printable, toml_text
-from dlperf_hpc.files import make_directories, read_regular, write_atomically, write_once
+from dlperf_hpc.files import make_output_directory, read_regular, write_atomically, write_once
 from dlperf_hpc.model.case import Case, Run, Topology, repeat_major
 from dlperf_hpc.records import layout, ownership
 from dlperf_hpc.records.ledger import Ledger, read_ledger
@@ -191,7 +191,7 @@ def make_directory(root: Path) -> None:
     """Make the sweep's directory, or see that it can be written and is nobody else's; LedgerError
     if not."""
     try:
-        make_directories(root.parent)
+        make_output_directory(root.parent, ownership.sharing_group())
         ownership.make_directory(root)
         ownership.refuse_unsafe(root)
         ownership.make_directory(root / layout.JOBS)

@@ -7,8 +7,6 @@ comes between, the next command finds out what became of it before it submits an
 
 from __future__ import annotations
 
-import errno
-import fcntl
 import itertools
 import os
 import sys
@@ -33,7 +31,7 @@ from dlperf_hpc.engines.base import (
 from dlperf_hpc.engines.plan import pieces_of, rerun_arrays
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, SiteError, printable
-from dlperf_hpc.files import open_own, read_regular, write_atomically
+from dlperf_hpc.files import lock_holder, open_locked, read_regular, write_atomically
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout, ownership
@@ -51,7 +49,6 @@ _POLL_S = 0.2
 _GONE_S = 30.0  # how long a cancelled task may take to end
 _LOOK_S = 0.5
 _id = attrgetter("id")  # of runs
-_UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 @contextmanager
@@ -60,15 +57,8 @@ def submit_lock(root: Path, patience_s: float) -> Iterator[None]:
     is a lock of the kernel's (flock), gone with the last process that has the file open. The file
     becomes this process's standard input for as long, so that an sbatch which outlives us still
     holds it: who comes next must find what that sbatch has submitted."""
+    descriptor = _acquired(root, time.monotonic() + patience_s)
     try:
-        descriptor = open_own(root / layout.LOCK, os.O_RDWR, ownership.sharing_group())
-    except OSError as error:
-        raise LedgerError(
-            f"{root / layout.LOCK}: cannot be written: {error.strerror}; only who may write a"
-            " sweep's directory can submit its runs"
-        ) from error
-    try:
-        _acquire(descriptor, root, time.monotonic() + patience_s)
         stdin = os.dup(0)
         os.dup2(descriptor, 0)
         inherited_descriptors.append(descriptor)
@@ -97,31 +87,32 @@ def stop_request(root: Path) -> str:
         return ""
 
 
-def _acquire(descriptor: int, root: Path, deadline: float) -> None:
-    announced = False
-    while not _locked(descriptor, root):
+def _acquired(root: Path, deadline: float) -> int:
+    path, announced = root / layout.LOCK, False
+    while (descriptor := _opened(path)) is None:
+        words = f"another process is submitting here: {printable(lock_holder(path))}"
         if time.monotonic() > deadline:
             raise LedgerError(
-                f"{root}: another process is submitting here (fuser {root / layout.LOCK} names"
-                " it); try again when that process has ended"
+                f"{root}: {words}; wait for its end, or end it (fuser {path} names what still has"
+                f" the file open), and type the same command again. A file that another user holds"
+                f" can be removed: rm {path}"
             )
         if not announced:
             announced = True
-            print("another process is submitting here: waiting for its end", file=sys.stderr)
+            print(f"{words}: waiting for its end", file=sys.stderr)
         time.sleep(_POLL_S)
+    return descriptor
 
 
-def _locked(descriptor: int, root: Path) -> bool:
+def _opened(path: Path) -> int | None:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return open_locked(path, ownership.sharing_group())
     except OSError as error:
-        if error.errno in _UNSUPPORTED:
-            raise LedgerError(
-                f"{root}: the file system has no locks (flock), so that two processes could"
-                " submit the same runs: give a directory on another file system with --logs"
-            ) from error
-        return False
-    return True
+        raise LedgerError(
+            f"{path}: cannot be written and locked (flock): {error.strerror}; only who may write a"
+            " sweep's directory can submit its runs, and only on a file system with locks: else two"
+            " processes could submit the same runs. Give another directory with --logs"
+        ) from error
 
 
 def missing_arrays(

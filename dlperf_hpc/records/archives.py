@@ -13,6 +13,7 @@ import errno
 import io
 import lzma
 import os
+import re
 import shutil
 import signal
 import stat
@@ -30,7 +31,7 @@ from types import FrameType
 from typing import BinaryIO
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.files import NotAFile, open_in, open_regular
+from dlperf_hpc.files import NotAFile, lock, move_once, open_in, open_own, open_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import SCHEMA, read_manifest
 
@@ -77,9 +78,11 @@ def pack(root: Path, target: Path) -> Packed:
         raise LedgerError(f"{target}: is there already; give another name with --out")
     held = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
     try:
+        _remove_leftovers(target)
         with undone_by_signals():
             packed = _pack_into(held, root)
-            os.link(held, target)  # over nothing, also if somebody was quicker
+            if not move_once(held, target):
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     except OSError as error:
         what = f"{error.filename or target}: {error.strerror}"
         raise LedgerError(f"{what}; no archive was written") from error
@@ -88,14 +91,27 @@ def pack(root: Path, target: Path) -> Packed:
     return packed
 
 
+def _remove_leftovers(target: Path) -> None:
+    """Remove what earlier calls of this user's left that were killed: nobody holds it any more."""
+    for entry in os.scandir(target.parent):
+        if re.fullmatch(rf"\.{re.escape(target.name)}\.[0-9a-f]{{32}}\.tmp", entry.name):
+            with contextlib.suppress(OSError), open(open_own(Path(entry), os.O_RDWR), "rb") as file:
+                if lock(file.fileno()):
+                    os.unlink(entry)
+
+
 def top_name(root: Path) -> str:
     """The name of the archive's one directory, also of ``logs/sweep/..`` and of ``.``."""
     return root.name if root.name not in ("", ".", "..") else root.resolve().name or "sweep"
 
 
 def _pack_into(held: Path, root: Path) -> Packed:
-    with zipfile.ZipFile(held, "x", zipfile.ZIP_DEFLATED) as archive:
-        made = os.stat(held)
+    with contextlib.ExitStack() as stack:
+        file = stack.enter_context(open(held, "x+b", opener=lambda _, how: open_own(held, how)))
+        with contextlib.suppress(OSError):  # without locks nobody removes what is left
+            lock(file.fileno())
+        archive = stack.enter_context(zipfile.ZipFile(file, "w", zipfile.ZIP_DEFLATED))
+        made = os.fstat(file.fileno())
         packing = _Packing(archive, (made.st_dev, made.st_ino))
         with _open_folder(root) as folder:
             packing.add_folder(folder, top_name(root), 0)
@@ -139,7 +155,8 @@ class _Packing:
 
     def _add(self, folder: int, name: str, path: str, depth: int) -> None:
         seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
-        if name in (layout.LOCK, layout.STOP) or (seen.st_dev, seen.st_ino) == self._itself:
+        itself = (seen.st_dev, seen.st_ino) == self._itself
+        if itself or name in (layout.LOCK, layout.STOP) or name.endswith(layout.LIFE):
             return
         if stat.S_ISLNK(seen.st_mode):
             self.packed.left_out[path] = "is a link, and links are not followed"

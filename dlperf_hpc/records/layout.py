@@ -16,7 +16,8 @@ MANIFEST = "manifest.json"
 SUBMISSIONS = "submissions.jsonl"
 FINAL_STATES = "verdicts.jsonl"
 ARRAYS = "arrays"  # one file for each array made after the manifest was: reruns
-LOCK = ".submitting"  # held by who is submitting; empty
+LOCK = ".submitting"  # held by who is submitting, and says who that is
+LIFE = ".log.lock"  # ends the name of what rank 0 holds beside its log while it lives
 STOP = ".stop-submitting"  # by whom jobs are cancelled, for who is submitting; a random word
 SPEC_COPY = "sweep.toml"
 EARLIER_SPEC = "sweep.{}.toml"  # before the sweep grew, numbered from 1
@@ -24,6 +25,11 @@ HELD_BACK = "held-back.{}.json"  # of an environment that cannot run: records/qu
 JOBS = "jobs"  # submitit's folder: batch scripts and what srun or mpiexec printed
 REPORT = "report"
 ATTEMPTS = "attempts"  # beside the logs: earlier attempts, and what single ranks left
+
+
+def life_of(log: Path) -> Path:
+    """What rank 0 holds while it lives, readable by those alone who can write the log."""
+    return log.with_name(f".{log.stem}{LIFE}")
 
 
 @dataclass(frozen=True)

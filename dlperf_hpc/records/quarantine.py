@@ -8,13 +8,12 @@ away. Whoever cannot read a marker as its writer made it goes on as if there wer
 from __future__ import annotations
 
 import os
-import stat
 from collections.abc import Collection, Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Callable
 
-from dlperf_hpc.files import dump_json, is_mine, open_in, write_atomically
+from dlperf_hpc.files import dump_json, group_of, is_mine, open_in, write_atomically
 from dlperf_hpc.model import checks
 from dlperf_hpc.model.case import Case, known_fields
 from dlperf_hpc.records import forms, layout
@@ -117,8 +116,7 @@ def _read(root: Path, name: str) -> bytes:
 
 
 def _check_owner(found: os.stat_result, folder: os.stat_result) -> None:
-    shared = folder.st_gid if folder.st_mode & stat.S_IWGRP else None
-    if found.st_uid != folder.st_uid and not is_mine(found, shared):
+    if found.st_uid != folder.st_uid and not is_mine(found, group_of(folder)):
         raise ValueError("the marker is another user's")
 
 

@@ -3,9 +3,10 @@
 Every process of one launch (one start of srun or mpiexec) carries the same launch id, so ranks
 that fail together, even ranks that each believe they are alone, agree on which attempt they are.
 
-Rank 0 holds its log while it lives, by a lock of the kernel's (flock), which costs nothing inside
-the timed window. A file server may keep the lock of a node that died, so it counts for no longer
-than the attempt may take. Where there are no locks nobody is kept from measuring.
+Rank 0 holds a file beside its log while it lives, by a lock of the kernel's (flock), which costs
+nothing inside the timed window; and the log itself, for who may only read. A file server may keep
+the lock of a node that died, so it counts for no longer than the attempt may take. Where there are
+no locks nobody is kept from measuring.
 """
 
 from __future__ import annotations
@@ -27,8 +28,11 @@ from dlperf_hpc.errors import AttemptError, LedgerError, LogError
 from dlperf_hpc.files import (
     append_line,
     dump_json,
-    link_once,
+    group_of,
+    lock,
     make_directories,
+    move_once,
+    open_locked,
     open_regular,
     read_regular,
     write_once,
@@ -37,7 +41,7 @@ from dlperf_hpc.model.case import ObservedRun, Run, known_fields
 from dlperf_hpc.model.checks import misfits, parse
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.failures import Verdict
-from dlperf_hpc.records.layout import RunPaths
+from dlperf_hpc.records.layout import RunPaths, life_of
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.logfile import FORMAT, read_end, result_of_log
 from dlperf_hpc.records.record import SCHEMA, read_record, with_record
@@ -143,13 +147,11 @@ def _move_aside(path: Path, paths: RunPaths, launch: str) -> None:
     except FileNotFoundError:
         return  # another rank was quicker
     if _maker(held) != made:  # ... and has begun anew since
-        if link_once(held, path):
-            held.unlink()
+        move_once(held, path)
         return
-    while not link_once(held, target):
+    while not move_once(held, target):
         number += 1
         target = paths.earlier(path, number)
-    held.unlink()
 
 
 def _number(paths: RunPaths, launch: str) -> int:
@@ -331,6 +333,7 @@ def _add_end(paths: RunPaths, status: str, reason: str, trace: str = "") -> None
     if read_end(paths.log) is None:
         end = write_line("end", {"status": status, "reason": reason or None})
         append_line(paths.log, "".join(f"| {line}\n" for line in trace.splitlines()) + end)
+    life_of(paths.log).unlink(missing_ok=True)
 
 
 def describe(error: BaseException) -> str:
@@ -347,7 +350,6 @@ def format_trace(error: BaseException) -> str:
 # --- does somebody measure a run now?
 
 
-_HELD = (errno.EWOULDBLOCK, errno.EACCES)
 _MARGIN_S = 600.0  # beyond the attempt's own limit: Slurm's grace, clocks that differ
 _TRIES = 20  # somebody may look at the very moment at which the log is to be held
 _BETWEEN_S = 0.1
@@ -359,10 +361,22 @@ def hold(log: Path) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         _held.append(descriptor)
+        lock(descriptor)
         for _ in range(_TRIES):
-            if _locked(descriptor, fcntl.LOCK_EX):
+            held = open_locked(life_of(log), group_of(os.stat(log.parent)))
+            if held is not None:
+                _held.append(held)
                 break
             time.sleep(_BETWEEN_S)
+
+
+def _is_held(log: Path) -> bool:
+    """Whether a process holds a log; OSError where there are no locks. The log's own lock, which
+    everybody can have who reads it, counts only for attempts of earlier versions and of others."""
+    for path in (life_of(log), log):
+        with contextlib.suppress(FileNotFoundError, PermissionError), open_regular(path) as file:
+            return not lock(file.fileno(), fcntl.LOCK_SH)
+    return False
 
 
 def other_attempt(log: Path, launch: str) -> str:
@@ -377,7 +391,7 @@ def other_attempt(log: Path, launch: str) -> str:
             silent_s = time.time() - os.fstat(file.fileno()).st_mtime
             if _task(theirs) == _task(launch) or silent_s > limit_s + _MARGIN_S:
                 return ""
-            if read_end(log) is not None or _locked(file.fileno(), fcntl.LOCK_SH):
+            if read_end(log) is not None or not _is_held(log):
                 return ""
     except (OSError, KeyError, TypeError, ValueError):
         return ""
@@ -394,17 +408,6 @@ def with_life(result: RunResult, log: Path) -> RunResult:
 def _task(launch: str) -> str:
     """``4711_3`` of ``4711_3.0``."""
     return launch.partition(".")[0]
-
-
-def _locked(descriptor: int, kind: int) -> bool:
-    """Whether the lock was to be had; OSError where there are no locks."""
-    try:
-        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in _HELD:
-            return False
-        raise
-    return True
 
 
 def _let_go() -> None:

@@ -261,6 +261,7 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> int:
     args = parser().parse_args()
+    os.umask(os.umask(0o077) | 0o002)
     for number in SIGNALS:
         signal.signal(number, raise_exit)
     try:

@@ -47,6 +47,9 @@ def check_tools(accounting: str) -> None:
 
 
 def check_directory(directory: Path) -> None:
+    planning.check_place(directory)
+    if os.path.lexists(directory):
+        planning.check_owner(directory)
     if (directory / planning.MARKER).exists():
         raise Usage(f"{directory}: a cluster is here already; `onebox down {directory}` removes it")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
@@ -201,12 +204,14 @@ def start_all(plan: Plan) -> None:
 
 def up(plan: Plan, isolation: str, search_port: bool, owner: int | None) -> Plan:
     """Bring a cluster up; when anything fails or interrupts, nothing of it remains."""
-    check_tools(plan.accounting)
     check_directory(plan.directory)
+    check_tools(plan.accounting)
     planning.override([], plan.conf)
     plan = dataclasses.replace(plan, isolation=pods.choose(isolation, daemon_env()))
     with free_ports(plan, search_port) as plan:
         plan.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        plan.directory.chmod(0o700)
+        check_directory(plan.directory)  # once more: nobody can have put anything there from now on
         try:
             plan.store()
             planning.write_files(plan)

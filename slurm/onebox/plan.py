@@ -11,6 +11,7 @@ import os
 import pwd
 import secrets
 import shlex
+import stat
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -108,9 +109,7 @@ class Plan:
 def load(directory: Path) -> Plan:
     """The plan of the cluster in this directory; an error for one that `up` did not make."""
     try:
-        owner = directory.stat().st_uid
-        if owner != os.getuid():
-            raise Usage(f"{directory}: belongs to uid {owner}; do this as that user")
+        check_owner(directory)
         fields = json.loads((directory / MARKER).read_text())
         fields.pop("boot")
         lists = {key: tuple(value) for key, value in fields.items() if isinstance(value, list)}
@@ -120,6 +119,38 @@ def load(directory: Path) -> Plan:
         raise Usage(
             f"{directory}: not made by `onebox up` ({MARKER} in it: {why}); nothing was touched"
         ) from None
+
+
+def check_owner(directory: Path) -> None:
+    """An error for a directory of another user's, and for another user's link: what is in it, the
+    daemons run."""
+    for found in (directory.lstat(), directory.stat()):
+        if found.st_uid != os.getuid():
+            raise Usage(
+                f"{directory}: belongs to {owner(found)}; do this as that user, or name a directory"
+                " of your own"
+            )
+
+
+def check_place(directory: Path) -> None:
+    """An error for a place where another user can rename the directory, and put one there."""
+    for path in {*directory.parents, *Path(os.path.realpath(directory)).parents}:
+        if path.exists():
+            found = path.stat()
+            safe = found.st_mode & stat.S_ISVTX and found.st_uid in (0, os.getuid())
+            if found.st_mode & stat.S_IWOTH and not safe:
+                raise Usage(
+                    f"{path}: others can rename what is in it (it belongs to"
+                    f" {owner(found)}, mode {stat.S_IMODE(found.st_mode):04o}), and the"
+                    " daemons run what is there; name a directory elsewhere, e.g. below /tmp"
+                )
+
+
+def owner(found: os.stat_result) -> str:
+    try:
+        return f"uid {found.st_uid} ({pwd.getpwuid(found.st_uid).pw_name})"
+    except KeyError:
+        return f"uid {found.st_uid}"
 
 
 def boot_id() -> str:

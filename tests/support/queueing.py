@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,7 +60,7 @@ def row_of_task(row: str, times: str = "1:00|10:00|N/A") -> str:
     """A row ``7_1|RUNNING|None|n1|name|comment`` as squeue prints it of a task, with the time that
     it has run, its limit, and when it is expected to start."""
     fields = row.split("|", 4)
-    return "|".join([*fields[:4], times, *fields[4:]])
+    return "|".join([*fields[:4], times, str(os.getuid()), *fields[4:]])
 
 
 def printed_by_squeue(*rows: str, times: str = "1:00|10:00|N/A") -> str:

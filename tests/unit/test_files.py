@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import socket
 from pathlib import Path
@@ -13,8 +14,13 @@ from dlperf_hpc.files import (
     NotAFile,
     append_line,
     is_member,
+    lock,
+    lock_holder,
     make_directories,
+    make_output_directory,
+    open_locked,
     read_regular,
+    user_name,
     writable_by_strangers,
     write_once,
 )
@@ -181,6 +187,78 @@ def test_who_may_not_write_a_directory_may_not_write_what_is_made_in_it(
         assert found & 0o002 == 0 and found & 0o020 == mode & 0o020, path
     with pytest.raises(FileExistsError):
         make_directories(top / "a" / "b" / "once")
+
+
+def test_only_who_can_write_a_lock_can_hold_it(tmp_path: Path) -> None:
+    path, before = tmp_path / "lock", os.umask(0)
+    try:
+        held = open_locked(path)
+    finally:
+        os.umask(before)
+    assert held is not None and os.stat(path).st_mode & 0o777 == 0o600
+    assert open_locked(path) is None
+    assert lock_holder(path).startswith(f"pid {os.getpid()} of ")
+    os.close(held)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o775)
+    os.close(open_locked(tmp_path / "shared" / "lock") or -1)
+    assert os.stat(tmp_path / "shared" / "lock").st_mode & 0o007 == 0
+
+
+def test_a_lock_that_everybody_can_read_is_replaced_once_it_is_free(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    path.write_text("")
+    path.chmod(0o644)
+    with open(path) as stranger:
+        fcntl.flock(stranger, fcntl.LOCK_SH)
+        assert open_locked(path) is None
+        assert (
+            lock_holder(path) == f"pid {os.getpid()} of {user_name(os.geteuid())} on this machine"
+        )
+        fcntl.flock(stranger, fcntl.LOCK_UN)
+        held = open_locked(path)
+        assert held is not None and os.stat(path).st_mode & 0o777 == 0o600
+        assert lock(stranger.fileno()) and open_locked(path) is None
+    os.close(held)
+
+
+def test_a_link_of_ones_own_is_followed_to_ones_own_directory(tmp_path: Path) -> None:
+    (tmp_path / "scratch").mkdir()
+    (tmp_path / "logs").symlink_to("scratch/../scratch")
+    make_output_directory(tmp_path / "logs" / "a" / "b")
+    assert (tmp_path / "scratch" / "a" / "b").is_dir()
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(OSError, match="symbolic links"):
+        make_output_directory(tmp_path / "loop" / "a")
+
+
+@two_users
+def test_other_peoples_links_and_links_to_their_directories_are_not_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine, theirs, victim = tmp_path / "mine", tmp_path / "theirs", 60102
+    for path, uid in ((mine, victim), (theirs, 1)):
+        path.mkdir()
+        os.chown(path, uid, uid)
+    links = {
+        "own": (victim, mine),
+        "out": (victim, theirs),
+        "planted": (1, mine),
+        "root": (0, theirs),
+    }
+    for name, (uid, target) in links.items():
+        (tmp_path / name).symlink_to(target)
+        os.chown(tmp_path / name, uid, uid, follow_symlinks=False)
+    (tmp_path / "nested").symlink_to("planted")
+    os.chown(tmp_path / "nested", victim, victim, follow_symlinks=False)
+    monkeypatch.setattr(os, "geteuid", lambda: victim)
+    for name in ("own", "root"):
+        make_output_directory(tmp_path / name / "made")
+    for name, words in (("out", "into a directory of daemon"), ("planted", "of daemon"),
+                        ("nested", f"{tmp_path}/planted is a link of daemon")):  # fmt: skip
+        with pytest.raises(PermissionError, match=f"{words}'s, and nothing is written through it"):
+            make_output_directory(tmp_path / name / "not")
+    assert [path.name for path in (*mine.iterdir(), *theirs.iterdir())] == ["made", "made"]
 
 
 @two_users

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from collections.abc import Collection, Generator, Iterable, Iterator, Sequence
@@ -13,6 +14,7 @@ from dlperf_hpc.engines.base import Answer, Capacity, CheckResult, Limit, Nodes,
 from dlperf_hpc.engines.slurm import query, remedies
 from dlperf_hpc.engines.slurm.query import status_of
 from dlperf_hpc.errors import Issue, SiteError, SpecError
+from dlperf_hpc.files import user_name
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 
@@ -175,12 +177,19 @@ class SlurmEngine(base.Engine):
         names = {row.token: row.array for row in submissions}
         noted = [row for row in submissions if row.job_id]
         jobs = _alive((row.job_id, row.array, row.token) for row in noted)
-        if left := names.keys() - {row.token for row in noted if row.job_id in jobs}:
-            jobs |= {job for job, _, alive in query.in_queue(left) if alive}
+        mine = {job for job, uid in jobs.items() if uid in ("", str(os.getuid()))}
+        if left := names.keys() - {row.token for row in noted if row.job_id in mine}:
+            jobs |= {job: "" for job, _, alive in query.in_queue(left) if alive}
         if unsure := left - {row.token for row in noted}:  # begun where comments are not kept
             found = query.in_outputs(root, unsure)
             jobs |= _alive((job, names[token], token) for token, job in found.items())
         return sorted(jobs, key=int)
+
+    def foreign(self, jobs: Collection[str]) -> dict[str, str]:
+        """By the uid that squeue shows. root can cancel what is anybody's."""
+        rows = query.queued(sorted(jobs)) if jobs and os.getuid() else {}
+        uids = {job: int(row.uid) for (job, _), row in rows.items() if row.uid.isdigit()}
+        return {job: user_name(uid) for job, uid in uids.items() if uid != os.getuid()}
 
     def cancel(self, jobs: Collection[str]) -> None:
         """One scancel; SiteError with its words if it fails."""
@@ -275,13 +284,14 @@ def _task_state(row: query.JobState) -> TaskState:
     )
 
 
-def _alive(jobs: Iterable[tuple[str, str, str]]) -> set[str]:
-    """Which of these jobs (job id, name, token) wait or run as what they are said to be."""
+def _alive(jobs: Iterable[tuple[str, str, str]]) -> dict[str, str]:
+    """Which of these jobs (job id, name, token) wait or run as what they are said to be, and the
+    uid of each."""
     jobs = list(jobs)
     rows = query.queued(sorted({job for job, _, _ in jobs})) if jobs else {}
     alive = [(job, row) for (job, _), row in rows.items() if _task_state(row).alive]
     return {
-        job
+        job: row.uid
         for job, name, token in jobs
         for at, row in alive
         if at == job and row.is_of(name, token)

@@ -144,7 +144,7 @@ def out_of_reach(words: str) -> str:
 
 
 class JobState(NamedTuple):
-    """One array task as squeue or sacct prints it; ``job`` is the job's name. The last three are
+    """One array task as squeue or sacct prints it; ``job`` is the job's name. The last four are
     squeue's alone."""
 
     state: str
@@ -155,6 +155,7 @@ class JobState(NamedTuple):
     elapsed: str = ""
     limit: str = ""
     starts: str = ""
+    uid: str = ""
 
     def is_of(self, name: str, token: str) -> bool:
         """Whether this is a task of the array with that name and token, and not of a stranger that
@@ -223,7 +224,7 @@ def queued(job_ids: Iterable[str]) -> Tasks:
             )
     options = ("--array", "--states=all", "--jobs", ",".join(jobs))
     tasks: Tasks = {}
-    for row in _squeue("%i|%T|%r|%N|%M|%l|%S|%j|%k", *options):
+    for row in _squeue("%i|%T|%r|%N|%M|%l|%S|%U|%j|%k", *options):
         job, state, reason, nodes, *times, name, comment = row
         if not _HETEROGENEOUS.fullmatch(job):
             task = JobState(state, reason, nodes, name, comment, *times)

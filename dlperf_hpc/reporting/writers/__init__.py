@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NoReturn, Optional
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.files import write_atomically
+from dlperf_hpc.files import make_output_directory, write_atomically
 from dlperf_hpc.reporting.contents import Report
 
 Make = Callable[[Report], Optional[bytes]]
@@ -126,7 +126,7 @@ def write_atomic(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data`` in one step: a reader sees the old file or the new, whole.
     Creates the directory. Unwritable naming the path if it cannot be written."""
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_output_directory(path.parent)
         write_atomically(path, data)
     except OSError as error:
         raise Unwritable(f"{path}: cannot be written: {error.strerror}") from error

@@ -53,7 +53,7 @@ def _change(place: Path, *changes: tuple[str, Any]) -> None:
     path.write_text(json.dumps(data))
 
 
-def _never_ended(place: Path) -> None:
+def never_ended(place: Path) -> None:
     """Take away what the runs left, so that they are to be asked about and run again."""
     for path in place.glob("ddp/**/*.*"):
         path.unlink()
@@ -77,7 +77,7 @@ def _(scene: Scene) -> Commands:
     commands: list[Command] = []
     for name, words in (("linked", "bert-tiny"), ("worded", f"$({scene.payload('run-id')})")):
         place = scene.sweep(name)
-        _never_ended(place)
+        never_ended(place)
         _change(place, ("engine", "slurm"), ("cases.0.model", words))
         for file in ("verdicts.jsonl", ".submitting"):
             (place / file).symlink_to(scene.home / ".bashrc")
@@ -121,7 +121,7 @@ header = ("JOBID", "NAME", "COMMENT")
 for task, name, token in [header, *{tasks!r}]:
     line = form
     for sign, value in (("%i", task), ("%T", "FAILED"), ("%r", "NonZeroExitCode"), ("%N", "n1"),
-                        ("%j", name), ("%k", token)):
+                        ("%j", name), ("%k", token), ("%U", "60101")):
         line = line.replace(sign, value)
     print(line)
 """
@@ -130,7 +130,7 @@ for task, name, token in [header, *{tasks!r}]:
 @attack("a directory planted where the sweep will go", two_users=True)
 def _(scene: Scene) -> Commands:
     place = scene.sweep("quick")
-    _never_ended(place)
+    never_ended(place)
     (place / "submissions.jsonl").unlink()
     environment = {"python": "python3", "setup": [scene.payload("planted-setup")]}
     _change(place, ("site.environment", {"default": environment}))
@@ -154,7 +154,7 @@ def _(scene: Scene) -> Commands:
 def _(scene: Scene) -> Commands:
     places = [scene.sweep(name) for name in ("setup", "python", "writable")]
     for place in places:
-        _never_ended(place)
+        never_ended(place)
     script = scene.shared / "interpreter"
     script.write_text(f"#!/bin/sh\n{scene.payload('python')}\n")
     script.chmod(0o755)
@@ -229,7 +229,7 @@ def _(scene: Scene) -> Commands:
     words = ("API_KEY", "TOKEN", "SECRET", "PASSWORD", "CREDENTIALS", "AUTH", "JWT")
     names = [f"{family}_{word}" for family in families for word in words]
     names.append("OMPI_MCA_orte_precondition_transports")
-    return [_tiny_sweep(scene, "secret", env=dict.fromkeys(names, SECRET))]
+    return [tiny_sweep(scene, "secret", env=dict.fromkeys(names, SECRET))]
 
 
 @attack("modules in the current directory")
@@ -239,13 +239,13 @@ def _(scene: Scene) -> Commands:
     for name in ("pandas", "matplotlib", "submitit", "numpy", "torch", "mpi4py", "rich", "json"):
         (place / f"{name}.py").write_text(f"import os\nos.system({scene.payload(name)!r})\n")
     scene.plant(place)
-    sweep = _tiny_sweep(scene, "modules", cwd=place)
+    sweep = tiny_sweep(scene, "modules", cwd=place)
     out = scene.home / "out"
     report = ["report", str(scene.home / "modules"), "--out", str(out)]
     return [sweep, Command(report, writes=[out], cwd=place)]
 
 
-def _tiny_sweep(scene: Scene, name: str, **more: Any) -> Command:
+def tiny_sweep(scene: Scene, name: str, **more: Any) -> Command:
     """A sweep of one short run, in the victim's home."""
     spec = scene.home / f"{name}.toml"
     spec.write_text(
@@ -326,7 +326,7 @@ def _(scene: Scene) -> Commands:
     commands: list[Command] = []
     for number, change in enumerate(_VALUES):
         place = scene.sweep(f"value{number}")
-        _never_ended(place)
+        never_ended(place)
         _change(place, change)
         commands.append(Command(["status", str(place)], told="manifest.json"))
         commands.append(Command(["rerun", "--dry-run", str(place)], told="manifest.json"))
@@ -343,7 +343,7 @@ def _(scene: Scene) -> Commands:
 @attack("control characters in reasons, names and keys")
 def _(scene: Scene) -> Commands:
     place = scene.sweep("noisy")
-    _never_ended(place)
+    never_ended(place)
     path = place / "manifest.json"
     rows = [
         {"array": row["name"], "token": row["token"], "error": ESCAPE}

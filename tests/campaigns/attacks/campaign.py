@@ -19,12 +19,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import attacks.colleagues  # noqa: F401 - its attacks are among ATTACKS then
 from attacks.attacks import ATTACKS, Attack
 from attacks.scene import Effect, scene, two_users
 from dlperf_hpc.train.joblog import provenance
 
 WORKERS = 2
-COLUMNS = ("attack", "tried", "told", "written", "executed", "leaked", "raw", "crashed")
+COLUMNS = ("attack", "tried", "told", "written", "executed", "leaked", "blocked", "raw", "crashed")
 _COUNTED = COLUMNS[3:]
 
 PAGE = """\
@@ -43,9 +44,11 @@ trusted and what is checked.
 
 - *tried*: commands typed.
 - *told*: of these, those that said what they had to say: what is wrong, or whose it is.
-- *written*: files changed, made or removed that the command was not asked to write.
+- *written*: files changed, made or removed that the command was not asked to write, and files and
+  directories that it made for everybody to write.
 - *executed*: commands, scripts and modules of the attacker's that ran.
 - *leaked*: places that the victim's secret got to: output, reports, archives, logs.
+- *blocked*: commands that an attack kept from doing what they were typed for.
 - *raw*: commands that printed control characters, or characters that turn the direction of writing.
 - *crashed*: commands that ended with a traceback, by a signal, or not at all.
 

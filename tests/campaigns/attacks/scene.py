@@ -37,7 +37,8 @@ def two_users() -> bool:
 
 @dataclass(frozen=True)
 class Command:
-    """One command of the victim's. ``told`` is a pattern of what it must say, '' for nothing;
+    """One command of the victim's. ``told`` is a pattern of what it must say, '' for nothing, and
+    ``works`` of what it says when it could do what it was typed for, all the same;
     ``writes`` are the paths, below the scene, that it is asked to write."""
 
     argv: Sequence[str]
@@ -46,6 +47,8 @@ class Command:
     cwd: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     module: str = "dlperf_hpc"
+    works: str = ""
+    umask: int = 0o022
 
     def __str__(self) -> str:
         return " ".join(["dlperf", *self.argv])
@@ -60,6 +63,7 @@ class Effect:
     written: list[str] = field(default_factory=list)
     executed: list[str] = field(default_factory=list)
     leaked: list[str] = field(default_factory=list)
+    blocked: list[str] = field(default_factory=list)
     raw: list[str] = field(default_factory=list)
     crashed: list[str] = field(default_factory=list)
     untold: list[str] = field(default_factory=list)
@@ -72,6 +76,7 @@ class Scene:
         self.root = root
         self.shared, self.home = root / "shared", root / "home"
         self.effects = root / "effects"
+        self.started: list[subprocess.Popen[str]] = []
         for path, mode in ((self.shared, 0o1777), (self.home, 0o700), (self.effects, 0o777)):
             path.mkdir()
             path.chmod(mode)
@@ -105,6 +110,13 @@ class Scene:
         self.give(place, ATTACKER)
         return place
 
+    def start(self, uid: int, argv: Sequence[str]) -> None:
+        """Let a user run something until the scene ends; returns after its first line."""
+        become = ["setpriv", f"--reuid={uid}", f"--regid={uid}", "--clear-groups"]
+        process = subprocess.Popen([*become, *argv], stdout=subprocess.PIPE, text=True)
+        self.started.append(process)
+        assert process.stdout is not None and process.stdout.readline()
+
     def run(self, command: Command) -> subprocess.CompletedProcess[bytes] | None:
         """Run a command as the victim; None if it hangs."""
         become: list[str] = []
@@ -121,6 +133,7 @@ class Scene:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             start_new_session=True,
+            umask=command.umask,
         )
         try:
             output, errors = process.communicate(timeout=PATIENCE_S)
@@ -156,6 +169,7 @@ class Scene:
         after = self._files()
         changed = [path for path in after if before.get(path) != after[path]]
         changed += [path for path in before if path not in after]
+        effect.written += [f"{words}: others can write {path}" for path in _open(command.writes)]
         allowed = tuple(str(path) for path in command.writes)
         effect.written += [f"{words}: {p}" for p in changed if not p.startswith(allowed or "\0")]
         effect.executed += [f"{words}: {path.name}" for path in self.effects.iterdir()]
@@ -170,6 +184,8 @@ class Scene:
         if _RAW.search(text):
             effect.raw.append(f"{words}: {_RAW.findall(text)[:5]!r}")
         effect.leaked += [f"{words}: {where}" for where in self._leaks(text, command.writes)]
+        if not re.search(command.works, text):
+            effect.blocked.append(f"{words}: exit {done.returncode}: {text[-600:]}")
         if re.search(command.told, text):
             effect.told += 1
         else:
@@ -202,6 +218,12 @@ class Scene:
                 yield str(file)
 
 
+def _open(written: Sequence[Path]) -> list[Path]:
+    """What everybody can write of that which a command was asked to write."""
+    files = [f for path in written for f in (path, *path.rglob("*")) if os.path.lexists(f)]
+    return [f for f in files if not f.is_symlink() and f.stat().st_mode & 0o002]
+
+
 def _reachable(path: Path) -> bool:
     """Whether any user may follow a path."""
     real = Path(os.path.realpath(path))
@@ -215,7 +237,11 @@ def scene() -> Iterator[Scene]:
     """A scene in a directory of its own; nothing of it remains."""
     with tempfile.TemporaryDirectory(prefix="dla-", ignore_cleanup_errors=True) as folder:
         Path(folder).chmod(0o755)
+        made = Scene(Path(folder))
         try:
-            yield Scene(Path(folder))
+            yield made
         finally:
+            for process in made.started:
+                process.kill()
+                process.communicate()
             shutil.rmtree(folder, ignore_errors=True)

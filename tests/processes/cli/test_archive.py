@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import subprocess
+import sys
 import tempfile
 import time
 import zipfile
@@ -53,6 +56,53 @@ def test_a_finished_sweep_is_told_in_words(sweep: Path, capsys: Any) -> None:
     ended_ok(sweep, RUNS[1])
     assert main([str(sweep), "--out", "kept.zip"]) == 0
     assert capsys.readouterr().out.startswith("written: kept.zip (")
+
+
+def test_what_a_killed_archive_left_is_removed_by_the_next(sweep: Path) -> None:
+    ended_ok(sweep, RUNS[1])
+    code = "from dlperf_hpc.records import archives; import os, signal; from pathlib import Path\n"
+    code += "archives._Packing._copy = lambda *a: os.kill(os.getpid(), signal.SIGKILL)\n"
+    code += f"archives.pack(Path({str(sweep)!r}), Path('sample.zip'))"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    left = list(Path().glob(".sample.zip.*.tmp"))
+    assert len(left) == 1
+    living, other = Path(f".sample.zip.{'a' * 32}.tmp"), Path(f".other.zip.{'a' * 32}.tmp")
+    other.touch()
+    with open(living, "w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert main([str(sweep)]) == 0
+    assert living.exists() and other.exists() and not left[0].exists()
+
+
+# linkat and link are answered with EPERM, as file systems without hard links answer (FAT)
+NO_LINKS = """
+import ctypes, os, struct, sys
+numbers = {"x86_64": (86, 265), "aarch64": (37, 37)}[os.uname().machine]
+rules = [(0x20, 0, 0, 0), (0x15, 1, 0, numbers[0]),
+         (0x15, 0, 1, numbers[1]), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *rule) for rule in rules))
+program = ctypes.create_string_buffer(struct.pack("HP", len(rules), ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, program, 0, 0) == 0
+from dlperf_hpc.__main__ import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_without_hard_links_files_get_their_names_otherwise(sweep: Path) -> None:
+    ended_ok(sweep, RUNS[1])
+    done = subprocess.run(
+        [sys.executable, "-c", NO_LINKS, "archive", str(sweep)],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and "has no hard links: instead, an empty file" in done.stderr
+    assert status.main(["sample.zip"]) == 0
+    again = subprocess.run(
+        [sys.executable, "-c", NO_LINKS, "init", "."], capture_output=True, text=True, check=False
+    )
+    assert again.returncode == 0 and again.stderr.count("hard links") == 1
+    assert Path("slurm/template.toml").stat().st_size > 1000
+    assert not list(Path().rglob("*.tmp"))
 
 
 def test_what_is_wrong_in_an_archive_is_told_of_the_archive(sweep: Path, capsys: Any) -> None:

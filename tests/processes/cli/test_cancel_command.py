@@ -25,11 +25,11 @@ TOKEN, OTHER = "dlperf-00112233445566aa", "dlperf-ffeeddccbbaa9988"
 SQUEUE = f"""\
 #!/bin/sh
 show() {{{{ printf '%s%s%s\\n' '{BEGIN}' "$1" '{END}'; }}}}
-case "$*" in *--me*) show 'ARRAY_JOB_ID|STATE|COMMENT'; own=1 ;; *) show 'A|B|C|D|E|F|G|H|I' ;; esac
+case "$*" in *--me*) show 'A|B|C'; own=1 ;; *) show 'A|B|C|D|E|F|G|H|U|I' ;; esac
 while IFS='|' read -r job state reason nodes name comment; do
     if [ "$own" ]; then show "${{{{job%_*}}}}|$state|$comment"
     else case ",$(echo "$*" | sed 's/.*--jobs //;s/ .*//')," in
-        *",${{{{job%_*}}}},"*) show "$job|$state|$reason|$nodes|1:00|10:00|N/A|$name|$comment" ;;
+        *",${{{{job%_*}}}},"*) show "$job|$state|$reason|$nodes|||||$name|$comment" ;;
     esac; fi
 done < '{{here}}/jobs'
 """

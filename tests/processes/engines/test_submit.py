@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from spec_samples import write
 from dlperf_hpc.cli import rerun, sweep
 from dlperf_hpc.engines.plan import pieces_of
 from dlperf_hpc.engines.slurm import remedies
+from dlperf_hpc.engines.submit import submit_lock
+from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import add_array, read_ledger
 from dlperf_hpc.records.manifest import Array
@@ -145,6 +148,20 @@ def test_what_is_added_keeps_to_the_limit(here: Path, capsys: pytest.CaptureFixt
     assert every_run_once(here)
     capsys.readouterr()
     assert typed(here, site=site) == 0 and "nothing is missing" in capsys.readouterr().out
+
+
+def test_who_holds_the_lock_is_told_and_how_to_go_on(here: Path) -> None:
+    assert typed(here) == 1
+    pid = rf"pid {os.getpid()} of \S+ on \S+, since 20"
+    with submit_lock(root(here), 0), pytest.raises(LedgerError, match=pid):
+        submit_lock(root(here), 0).__enter__()
+    lock = root(here) / layout.LOCK
+    lock.chmod(0o644)  # as earlier versions made it
+    with open(lock) as stranger:
+        fcntl.flock(stranger, fcntl.LOCK_SH)
+        told = rf"pid {os.getpid()} of \S+ on this machine; wait .* can be removed: rm {lock}"
+        with pytest.raises(LedgerError, match=told), submit_lock(root(here), 0):
+            pass
 
 
 def test_repeats_stay_in_their_jobs(here: Path) -> None:

@@ -61,8 +61,12 @@ def test_a_living_attempt_is_left_alone(tmp_path: Path, rank: subprocess.Popen[s
     assert contents(tmp_path) == before
     os.kill(rank.pid, signal.SIGKILL)
     rank.wait(10)
-    attempt = opened(tmp_path, RUN, "200_0.0")  # at once, although its data loader lives on
-    assert attempt.number == 2 and list(contents(tmp_path).values()) == list(before.values())
+    with open(paths(tmp_path, RUN).log) as log:
+        fcntl.flock(log, fcntl.LOCK_EX)  # as everybody can who reads the log
+        # At once, although its data loader lives on.
+        attempt = opened(tmp_path, RUN, "200_0.0")
+    assert attempt.number == 2
+    assert sorted(contents(tmp_path).values()) == sorted(before.values())
 
 
 @pytest.mark.parametrize(

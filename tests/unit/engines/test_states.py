@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 import pytest
 from queueing import printed_by_squeue
 
@@ -144,7 +146,7 @@ slurm_load_jobs error: Unable to contact slurm controller
     }
 
 
-TIMES = ("1:00", "10:00", "N/A")
+TIMES = ("1:00", "10:00", "N/A", str(os.getuid()))
 ROWS = printed_by_squeue("7_1|RUNNING|None|n1|a name|a|b\nc", "8_0|PENDING|Priority||x|(null)")
 
 
@@ -157,7 +159,7 @@ ROWS = printed_by_squeue("7_1|RUNNING|None|n1|a name|a|b\nc", "8_0|PENDING|Prior
     ],
 )
 def test_rows_of_squeue_among_other_words(text: str) -> None:
-    assert marked_rows(text, 9) == [
+    assert marked_rows(text, 10) == [
         [*("7_1", "RUNNING", "None", "n1"), *TIMES, "a name", "a|b\nc"],
         [*("8_0", "PENDING", "Priority", ""), *TIMES, "x", "(null)"],
     ]
@@ -183,7 +185,7 @@ def test_a_squeue_without_jobs_shows_its_header() -> None:
 def test_what_squeue_does_not_print_is_no_answer(text: str) -> None:
     """... from which nobody may conclude that a job is gone."""
     with pytest.raises(SiteError, match="squeue: its answer cannot be understood"):
-        marked_rows(text, 9)
+        marked_rows(text, 10)
 
 
 def test_what_to_do_about_a_reason() -> None:
