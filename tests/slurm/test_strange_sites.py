@@ -11,12 +11,14 @@ from pathlib import Path
 
 import pytest
 from fixtures_slurm import Onebox
+from other_user import as_user
 from queueing import Queue, tokens_of
 from sweeping import Workplace, wait_until
 
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import read_ledger
 
+STRANGER, VICTIM = 1, 2  # daemon and bin: Slurm wants users that have names
 HELD = 'partition = "main"\nexclusive = false\npoll_s = 1.0\nsbatch = { hold = true }\n'
 
 
@@ -152,3 +154,37 @@ def test_cancel_while_a_slow_sweep_submits(site: Site, queue: Queue) -> None:
     again = site.verb("sweep", spec, "--site", "held.toml")
     assert again.stdout.count("submitted: job") == 2, again.stderr
     assert site.verb("cancel", root).returncode == 0 and queue.alive(root) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to be two users takes root")
+def test_a_strangers_job_under_a_noted_number_hides_none_of_ones_own(
+    site: Site, onebox: Onebox, queue: Queue
+) -> None:
+    """Slurm counted anew, say, and the number is that of another user's job with our comment."""
+
+    def typed(uid: int, *argv: object) -> subprocess.CompletedProcess[str]:
+        # The cluster is open to its user alone: both are let in, and are whom munge says.
+        rights = [f"--{kind}-caps=+dac_override" for kind in ("inh", "ambient")]
+        become = [*as_user(uid), *rights, *map(str, argv)]
+        return subprocess.run(
+            become, env=dict(site.env), cwd="/", text=True, capture_output=True, check=False
+        )
+
+    root = sweep(site, "hidden", ["1n1g"])
+    (own,) = read_ledger(root).submissions[-1:]
+    queue.call("scancel", own.job_id)
+    for path in (root, *root.rglob("*")):
+        os.chown(path, VICTIM, VICTIM)
+    token = f"--comment={own.token}"
+    wait = ["sbatch", "--parsable", "--hold", "-J", own.array, token, "--wrap=true"]
+    held = [typed(uid, *wait) for uid in (VICTIM, STRANGER)]
+    mine, theirs = (each.stdout.strip() for each in held)
+    assert mine.isdigit() and theirs.isdigit(), held
+    submissions = root / layout.SUBMISSIONS
+    submissions.write_text(submissions.read_text().replace(f'"{own.job_id}"', f'"{theirs}"'))
+    done = typed(VICTIM, sys.executable, "-m", "dlperf_hpc", "cancel", root)
+    assert done.stdout == f"cancelled: {mine}\n" and done.returncode == 1, done.stderr
+    assert f"job {theirs} belongs to daemon: only daemon can cancel it" in done.stderr
+    states = queue.call("squeue", "-h", "-t", "all", "-j", f"{mine},{theirs}", "-o", "%i %T")
+    assert set(states.splitlines()) == {f"{mine} CANCELLED", f"{theirs} PENDING"}
+    queue.call("scancel", theirs)
