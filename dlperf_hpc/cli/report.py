@@ -94,7 +94,7 @@ def _report(arguments: argparse.Namespace) -> int:
         name,
         found.results,
         base or found.base,
-        source=f"{found.summary()} of {', '.join(map(str, arguments.paths))}",
+        source=f"{found.summary()} of {', '.join(map(_named, arguments.paths))}",
         unread=found.unread,
         unrecognised=found.unrecognised,
         accelerator=arguments.accelerator,
@@ -124,6 +124,11 @@ def _report(arguments: argparse.Namespace) -> int:
     if unwritten:
         _tell_unwritten(arguments, unwritten)
     return 1 if report.troubles or found.damaged else 0
+
+
+def _named(path: Path) -> str:
+    """A path as it was given; of the current directory, which has no name, all of it."""
+    return str(path if path.name else path.absolute())
 
 
 def _limits(manifest: Manifest) -> dict[str, int]:

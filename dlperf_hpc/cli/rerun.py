@@ -157,7 +157,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
     site = starting_after(arguments.after, engine, site, root.parent)
     if arguments.dry_run:
         arrays, _ = _arrays(arguments, ledger, site)
-        code = _dry_run(root, engine, site, arrays, arguments.json)
+        code = _dry_run(ledger, engine, site, arrays, arguments.json)
         announce_report(arguments, engine)
         return code
     with ownership.sharing(sharing_group(arguments.site)):
@@ -279,10 +279,15 @@ def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence
     return [name for name in names if name not in jobs.running]
 
 
-def _dry_run(root: Path, engine: Engine, site: Site, arrays: Sequence[Array], as_json: bool) -> int:
+def _dry_run(
+    ledger: Ledger, engine: Engine, site: Site, arrays: Sequence[Array], as_json: bool
+) -> int:
+    from dlperf_hpc.records.ledger import bound_to
+
+    root, manifest = ledger.root, ledger.manifest
     rows = [
         {"array": array.name, "runs": [run.id for run in array.tasks],
-         "script": engine.script(root, array, site),
+         "script": engine.script(root, array, site, bound_to(root, manifest, array)),
          "commands": list(engine.commands(root, array, site))}
         for array in arrays
     ]  # fmt: skip

@@ -259,9 +259,14 @@ def _run_here(
 
 def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json: bool) -> int:
     from dlperf_hpc.cli.submission import compared
+    from dlperf_hpc.records.ledger import bound_to
+    from dlperf_hpc.records.manifest import as_read
 
     children = _children(root, manifest, site)
-    scripts = {array.name: engine.script(root, array, site) for array in manifest.arrays}
+    scripts, planned = {}, as_read(manifest)
+    for array in planned.arrays:
+        bound = bound_to(root, planned, array)
+        scripts[array.name] = engine.script(root, array, site, bound)
     found = compared(root, manifest)
     if as_json:
         plan = [_planned(array, scripts[array.name], children) for array in manifest.arrays]

@@ -23,7 +23,7 @@ from dlperf_hpc import in_checkout
 from dlperf_hpc.errors import SiteError, printable
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import quarantine
-from dlperf_hpc.records.layout import MPI_VARIABLE, NO_MPI
+from dlperf_hpc.records.layout import BOUND, MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Environment, Site
@@ -88,7 +88,8 @@ class TaskProgram:
     Python that submits, and the command of the environment's Python follows them. ``epilogue`` is
     run after it, with the exit code as its last argument. Where the file ``marker`` is there,
     ``gate`` is run before anything of the environment is; where it ends with 0, the task has ended,
-    its record is written, and no rank is started."""
+    its record is written, and no rank is started. ``bound`` is what the task is bound to
+    (:func:`dlperf_hpc.records.ledger.bound_to`)."""
 
     arguments: tuple[str, ...]
     epilogue: tuple[str, ...]
@@ -96,6 +97,7 @@ class TaskProgram:
     supervised: bool = False
     gate: tuple[str, ...] = ()
     marker: Path | None = None
+    bound: str = ""
 
 
 # What ``-P -m`` does. Only from 3.11 on Python has the option, and the environment's, or the one
@@ -112,7 +114,7 @@ def module_option() -> tuple[str, ...]:
     return ("-m",) if in_checkout() else ("-c", _SAFE_MODULE)
 
 
-def run_program(root: Path, array: Array) -> TaskProgram:
+def run_program(root: Path, array: Array, bound: str = "") -> TaskProgram:
     """The program of an array's runs: the worker (of a user's program its supervisor), then the
     epilogue in the Python that submits."""
     ours = (sys.executable, *module_option())
@@ -125,6 +127,7 @@ def run_program(root: Path, array: Array) -> TaskProgram:
         supervised=supervised,
         gate=(*ours, "dlperf_hpc.engines.holding", *of_array),
         marker=quarantine.marker(root, array.environment),
+        bound=bound,
     )
 
 
@@ -238,8 +241,9 @@ class Engine(ABC):
         """The most tasks of one array."""
         return DEFAULT_BOUND
 
-    def script(self, root: Path, array: Array, site: Site) -> str | None:
-        """The batch script as it would be submitted; None where there is none."""
+    def script(self, root: Path, array: Array, site: Site, bound: str = "") -> str | None:
+        """The batch script as it would be submitted, its tasks ``bound`` as those of a
+        :class:`TaskProgram`; None where there is none."""
         return None
 
     def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
@@ -358,7 +362,7 @@ inherited_descriptors: list[int] = []
 
 # Left over from an allocation or a user's profile, these change what the commands mean or print.
 _SLURM = ("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "SALLOC_")
-_POISON = (*_SLURM, "PMI_", "PMIX_", "OMPI_", "HYDRA_", "MPI_LOCAL")
+_POISON = (*_SLURM, BOUND, "PMI_", "PMIX_", "OMPI_", "HYDRA_", "MPI_LOCAL")
 # Where the cluster is, and who is asking (sites with auth/jwt).
 _KEEP = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
 

@@ -1,14 +1,19 @@
 """Jobs that start after others: those of a sweep after what ``--after`` names, and the last small
-job of a sweep, which writes its report when the arrays have ended (``--report``).
+job of a sweep, which writes its report when the arrays have ended (``--report``); that job runs
+:func:`main`.
 
 The report job stands among the submissions under the sweep's name and a token that no array has:
 who cancels the sweep's jobs ends it with them. It runs no rank: the batch script runs ``dlperf
-report`` with the Python that submits, as it runs the epilogue.
+report`` with the Python that submits, as it runs the epilogue. It is bound, as the sweep's first
+array is, and stays in the directory that it has looked at, whatever takes that one's name.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import runpy
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -19,11 +24,11 @@ from dlperf_hpc.engines.base import GPU_REFUSAL, Engine, Response, TaskProgram, 
 from dlperf_hpc.engines.plan import new_token
 from dlperf_hpc.engines.states import REPORT_ENDED
 from dlperf_hpc.engines.submit import find_again, stop_request, submit_noted
-from dlperf_hpc.errors import Issue, SpecError, nearest
+from dlperf_hpc.errors import DlperfError, Issue, SpecError, nearest
 from dlperf_hpc.model.case import Run, Topology
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import quick_results
-from dlperf_hpc.records.ledger import Ledger, read_ledger
+from dlperf_hpc.records.ledger import Ledger, bound_array, bound_to, read_ledger
 from dlperf_hpc.records.manifest import Array
 
 if TYPE_CHECKING:
@@ -125,10 +130,10 @@ def submit_report(ledger: Ledger, site: Site, last_request: str) -> Reporting:
 
 
 def _submit(ledger: Ledger, engine: Engine, site: Site, jobs: Sequence[str]) -> Reporting:
-    array = _array(ledger)
-    out = str(ledger.root / layout.REPORT)
-    words = ("-u", *module_option(), "dlperf_hpc", "report", str(ledger.root), "--out", out)
-    program = TaskProgram(words, epilogue=("echo", REPORT_ENDED), alone=True)
+    array, first = _array(ledger), ledger.manifest.arrays[0]
+    words = ("-u", *module_option(), "dlperf_hpc.engines.dependency", str(ledger.root), first.name)
+    bound = bound_to(ledger.root, ledger.manifest, first)
+    program = TaskProgram(words, epilogue=("echo", REPORT_ENDED), alone=True, bound=bound)
     response = Response(error=f"{engine.title} cannot start a job after others")
     for profile in (_without_gpus(site), _without_ranks(site)):
         later = engine.starting_after(profile, jobs)
@@ -167,3 +172,20 @@ def _array(ledger: Ledger) -> Array:
     longest = max(array.repeats_per_job * array.time_limit_s for array in ledger.arrays)
     limit_s = min(REPORT_LIMIT_S, longest)
     return Array(ledger.report_name, token, topology, "default", limit_s, (Run(case, 1),))
+
+
+def main(argv: list[str]) -> int:
+    """Report on the sweep of ``argv``: directory and first array; 1 if it is another's now."""
+    try:
+        os.chdir(argv[0])
+        bound_array(Path(), argv[1])
+    except (DlperfError, OSError) as error:
+        print(f"dlperf_hpc: no report: {error}", file=sys.stderr)
+        return 1
+    sys.argv[1:] = ["report", ".", "--out", layout.REPORT]
+    runpy.run_module("dlperf_hpc", run_name="__main__", alter_sys=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

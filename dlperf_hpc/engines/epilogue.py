@@ -20,16 +20,15 @@ from dlperf_hpc.errors import AttemptError, DlperfError, LogError
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout, store, supervision
 from dlperf_hpc.records.failures import HARDWARE, LAUNCHER, Verdict, recorded
-from dlperf_hpc.records.ledger import find_array
+from dlperf_hpc.records.ledger import bound_array
 from dlperf_hpc.records.logfile import read_log
-from dlperf_hpc.records.manifest import read_manifest
 from dlperf_hpc.records.record import Record, read_record
 
 
 def close(root: Path, array: str, code: int) -> Verdict:
     """Make the record of this task's run if no rank has; what the record says of its end."""
-    manifest = read_manifest(root)
-    run = find_array(root, manifest, array).run_of(layout.task_index(), layout.repeat_in_job())
+    manifest, found = bound_array(root, array)
+    run = found.run_of(layout.task_index(), layout.repeat_in_job())
     store.complete_log(layout.RunPaths(root, run.id))
     try:
         attempt = store.open_attempt(manifest.sweep, run, root, layout.launch_id())

@@ -165,6 +165,8 @@ def queued_task(
         "SUBMITIT_MPIEXEC_TASK": name.rpartition("_")[2],
         **environment.local_variables(),
     }
+    if program.bound:
+        env[layout.BOUND] = program.bound
     if ENGINE.without_mpi(environment, [array]):
         env[layout.MPI_VARIABLE] = layout.NO_MPI
     else:

@@ -42,6 +42,10 @@ REPORT_ENDED = "dlperf_hpc: the report has ended, exit code"
 _MOST_OUTPUT = 1 << 26  # bytes
 _PATIENCE_S = 180.0
 _LIVES_AFTER = {Status.PENDING: "requeued", Status.RUNNING: "its job runs"}
+_NO_OUTPUT = (
+    "{0} is not here: another directory stood in this one's place when the job began (it then runs"
+    " nothing), or the file was removed"
+)
 _WHEN_IT_ANSWERS = "look again when the scheduler answers; until then nothing is submitted again"
 _WHEN_GONE = "`dlperf logs DIR RUN --output` shows what it printed; `dlperf rerun DIR` takes it"
 _WHEN_LATE = "its files may show within a minute; if they do not, `dlperf rerun DIR` takes it"
@@ -273,6 +277,10 @@ class _StateResolver:
     def _as_printed(self, result: RunResult, task: Task) -> RunResult:
         """A run whose end the scheduler has forgotten, or never knew, by its output."""
         verdict = verdict_of_output(self.root, task.name)
+        if verdict is None and result.status is Status.FAILED:
+            output = f"{layout.JOBS}/{task.name}.out"
+            if not (self.root / output).exists():
+                return replace(result, reason=f"{result.reason}; {_NO_OUTPUT.format(output)}")
         if verdict is None:
             return result
         reason = f"{verdict.reason} (jobs/{task.name}.out)"

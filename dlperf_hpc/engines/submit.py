@@ -36,7 +36,7 @@ from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout, ownership
 from dlperf_hpc.records.collect import Files, quick_result, quick_results
-from dlperf_hpc.records.ledger import Ledger, Task, add_array, read_ledger
+from dlperf_hpc.records.ledger import Ledger, Task, add_array, bound_to, read_ledger
 from dlperf_hpc.records.manifest import (
     Array,
     FinalState,
@@ -285,7 +285,9 @@ def submit(
     refused: list[Submission] = []
     while waiting and stop_request(ledger.root) == last_request:
         array = waiting[0]
-        response = submit_noted(ledger, site, array, run_program(ledger.root, array))
+        ownership.refuse_foreign(ledger.root)  # a wave may come hours after the first
+        bound = bound_to(ledger.root, ledger.manifest, array)
+        response = submit_noted(ledger, site, array, run_program(ledger.root, array, bound))
         if response.error:
             rejected = (Status.REJECTED, response.error)
             states = [FinalState(run.id, *rejected, job=array.token) for run in array.tasks]

@@ -28,8 +28,8 @@ from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout, quarantine
 from dlperf_hpc.records.collect import Files, full_results
 from dlperf_hpc.records.failures import HARDWARE, Verdict, recorded, with_codes
-from dlperf_hpc.records.ledger import Ledger, find_array
-from dlperf_hpc.records.manifest import Manifest, read_manifest
+from dlperf_hpc.records.ledger import Ledger, bound_array
+from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import failure_hosts, leave_undone
 
@@ -109,8 +109,8 @@ def hosts_of_launch(kind: str, output: str, env: Mapping[str, str] = os.environ)
 
 def held(root: Path, array_name: str) -> bool:
     """Whether this task's run is held back; its record then says so."""
-    manifest = read_manifest(root)
-    run = find_array(root, manifest, array_name).run_of(layout.task_index(), layout.repeat_in_job())
+    manifest, array = bound_array(root, array_name)
+    run = array.run_of(layout.task_index(), layout.repeat_in_job())
     entry = quarantine.entry_for(root, run.case)
     if entry is None:
         return False

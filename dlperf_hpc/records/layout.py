@@ -95,6 +95,7 @@ PMI2_FAULT = (
 )
 REQUEUE_BOUND = "# put back more often than requeue allows"  # ends the setup line that says so
 REPEAT = "DLPERF_TURN"  # which of its runs a job measures now, from 0, where it has several
+BOUND = "DLPERF_BOUND"  # whose directory and which plan a job was submitted for: records/ledger.py
 EXCLUDED = "DLPERF_EXCLUDED"  # the nodes that an array may not have whatever its repeats had
 JOB_SECONDS = "DLPERF_JOB_SECONDS"  # how old the job was as this repeat began
 MPI_VARIABLE = "DLPERF_MPI"  # how ranks find each other: mpi, or none where there is one only

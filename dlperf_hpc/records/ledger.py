@@ -1,13 +1,15 @@
 """A sweep's ledger: its manifest, and what has happened since.
 
 ``arrays/<name>.json`` are arrays made later, of runs that are in the manifest; like it they are
-on disk, under a unique token, before anything is submitted, and never changed.
+on disk, under a unique token, before anything is submitted, and never changed. Before a job reads
+any of it, it looks whether it is what it was submitted for (:func:`bound_array`).
 ``submissions.jsonl`` tells which job an array became, ``verdicts.jsonl`` what the scheduler said
 of runs that left no record. A run belongs to the task that was submitted last.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError, raising
-from dlperf_hpc.files import dump_json, read_regular, write_once
+from dlperf_hpc.files import dump_json, read_regular, user_name, write_once
 from dlperf_hpc.model import checks
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.checks import Misfit
@@ -30,6 +32,7 @@ from dlperf_hpc.records.manifest import (
     array_row,
     check_name,
     damage,
+    digest,
     read_final_states,
     read_manifest,
     read_submissions,
@@ -41,6 +44,10 @@ _TOKEN = re.compile(forms.TOKEN)
 _WAY_OUT = (
     "move the file away (mv {0} {0}.damaged) and type the same command again: the runs that it"
     " submitted again then count as they stood before it, so cancel first what still waits or runs"
+)
+_OTHER = (
+    " when this job was submitted: the job runs nothing of it. Find the sweep's own directory:"
+    " `dlperf rerun` there submits its runs again"
 )
 
 
@@ -185,6 +192,44 @@ def find_array(root: Path, manifest: Manifest, name: str) -> Array:
     if not path.is_file():
         raise LedgerError(f"{root}: sweep {manifest.sweep!r} has no array {name!r}")
     return _read_array(path, manifest.sweep, {run.id: run for run in manifest.runs})
+
+
+def bound_to(root: Path, manifest: Manifest, array: Array) -> str:
+    """What the jobs of an array are bound to when they are submitted: the owner of the sweep's
+    directory (of one that is not there yet, this user), and a digest of what they read there."""
+    try:
+        owner = os.stat(root).st_uid
+    except FileNotFoundError:
+        owner = os.geteuid()
+    return f"{owner}:{digest(manifest, array)}"
+
+
+def bound_array(
+    root: Path, name: str, env: Mapping[str, str] = os.environ
+) -> tuple[Manifest, Array]:
+    """The manifest and the array of that name, for a process of its job. LedgerError if they are
+    not there, or if this is not the directory and the plan that the job is bound to: who may rename
+    what is in the directory above may put another in its place. What is compared is what is
+    returned. A job that an earlier version submitted is bound to nothing."""
+    owner, _, plan = env.get(layout.BOUND, "").partition(":")
+    if plan:
+        _refuse_other_owner(root, int(owner))
+    manifest = read_manifest(root)
+    array = find_array(root, manifest, name)
+    if plan and digest(manifest, array) != plan:
+        raise LedgerError(f"{root}: the plan of array {name} is not what it was{_OTHER}")
+    return manifest, array
+
+
+def _refuse_other_owner(root: Path, owner: int) -> None:
+    try:
+        found = os.stat(root).st_uid
+    except OSError:
+        return  # who reads it says what is wrong
+    # Where a container has other numbers for users, what was this user's is this user's there too.
+    if found not in (owner, os.geteuid()):
+        whose = f"belongs to {user_name(found)}, and belonged to {user_name(owner)}"
+        raise LedgerError(f"{root}: {whose}{_OTHER}")
 
 
 def add_array(root: Path, array: Array) -> None:

@@ -7,6 +7,7 @@ step. What happens to the runs is kept beside it: see :mod:`.ledger`.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -79,7 +80,8 @@ class Array:
 @dataclass(frozen=True)
 class Manifest:
     """A sweep as planned. ``site`` is the site profile's content, for provenance and reruns;
-    ``programs`` are the users' programs of its cases, by name."""
+    ``programs`` are the users' programs of its cases, by name. ``rows`` are cases (by their ids),
+    programs, measure and limits as the file has them, whatever version wrote it."""
 
     sweep: str
     engine: str
@@ -93,6 +95,7 @@ class Manifest:
     created: str = ""
     source: str = ""
     programs: Mapping[str, UserProgram] = field(default_factory=dict)
+    rows: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def runs(self) -> list[Run]:
@@ -122,7 +125,7 @@ def array_of(row: Mapping[str, Any], tasks: tuple[Run, ...]) -> Array:
 
 
 def _to_json(manifest: Manifest) -> dict[str, Any]:
-    head = {key: value for key, value in vars(manifest).items() if key != "arrays"}
+    head = {key: value for key, value in vars(manifest).items() if key not in ("arrays", "rows")}
     head.update(measure=asdict(manifest.measure), limits=asdict(manifest.limits))
     head.update(programs=_tables_of(manifest.programs))
     if not manifest.programs:
@@ -158,7 +161,9 @@ def _from_json(data: Mapping[str, Any]) -> Manifest:
     for key in ("name", "token"):
         if len({getattr(array, key) for array in arrays}) < len(arrays):
             raise Misfit(f"arrays: two of them have one {key}")
+    rows = {"programs": {}, **data, "cases": dict(zip((case.id for case in cases), data["cases"]))}
     made = {
+        "rows": rows,
         "measure": forms.measure_of(data["measure"]),
         "limits": forms.limits_of(data["limits"]),
         "arrays": arrays,
@@ -238,9 +243,28 @@ def extend_manifest(root: Path, grown: Manifest) -> None:
 def _extended(data: dict[str, Any], grown: Manifest) -> dict[str, Any]:
     head = {"base": grown.base, "repeats": grown.repeats, "site": grown.site}
     if grown.programs:
-        head["programs"] = {**data.get("programs", {}), **_tables_of(grown.programs)}
+        # What is there stays as it is: jobs that wait are bound to it.
+        head["programs"] = {**_tables_of(grown.programs), **data.get("programs", {})}
     added = grown.arrays[len(data["arrays"]) :]
     return {**data, **head, **_with_arrays(data["cases"], data["arrays"], added)}
+
+
+def as_read(manifest: Manifest) -> Manifest:
+    """A manifest that is not on disk, as if it had been read from there."""
+    return _from_json(checks.parse(dump_json(_to_json(manifest)).encode()))
+
+
+def digest(manifest: Manifest, array: Array) -> str:
+    """Of all that the tasks of an array read: the same however the sweep grows, and whatever
+    version reads it. The manifest is one that was read."""
+    rows, cases, programs = manifest.rows, dict[str, Any](), dict[str, Any]()
+    for case in (run.case for run in array.tasks):
+        cases[case.id] = rows["cases"].get(case.id)
+        programs[case.framework] = rows["programs"].get(case.framework)
+    runs = [run.id for run in array.tasks]
+    head = (manifest.sweep, manifest.engine, array.name, array.repeats_per_job, array.time_limit_s)
+    plan = [*head, runs, cases, programs, rows["measure"], rows["limits"]]
+    return hashlib.sha256(json.dumps(plan, sort_keys=True).encode()).hexdigest()
 
 
 def read_manifest(root: Path) -> Manifest:

@@ -17,8 +17,8 @@ from dlperf_hpc.model.case import NO_FP16
 from dlperf_hpc.model.result import Checkpoint
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import job_seconds, launch_id, repeat_in_job, task_index, task_name
-from dlperf_hpc.records.ledger import find_array
-from dlperf_hpc.records.manifest import Manifest, read_manifest
+from dlperf_hpc.records.ledger import bound_array
+from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.store import Attempt, log_event, open_attempt, take_log
 from dlperf_hpc.train import joblog, measurement, ranks
 from dlperf_hpc.train.checkpoints import measure_checkpoint, remove
@@ -41,8 +41,7 @@ def main(root: Path, array_name: str) -> None:
 
 
 def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
-    manifest = read_manifest(root)
-    array = find_array(root, manifest, array_name)
+    manifest, array = bound_array(root, array_name)
     run = array.run_of(task_index(), repeat_in_job())
     # Earlier repeats within the job may have used up more than their own share of its time.
     job_limit_s = array.repeats_per_job * array.time_limit_s

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from fixtures_slurm import Onebox
+from places import SUPPORT
 from queueing import Queue, executions, live_runs
 from sweeping import Done, Workplace, wait_until
 
@@ -85,6 +86,39 @@ def test_topologies_and_repeats_are_added(place: Workplace, site: Path, queue: Q
     assert submitted(place.verb("rerun", root)) == 2
     assert every_run_in_one_job(queue, root)
     assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []
+
+
+PROGRAM = f"""
+[program.mine]
+launch = "rank"
+workdir = "{SUPPORT}/programs"
+run = ["steps.py", "20", "5", "{{batch_size}}"]
+"""
+
+
+def test_a_directory_that_grew_and_was_moved(place: Workplace, queue: Queue) -> None:
+    """What a job that waits is bound to stays: where a link leads to the directory the job runs,
+    else in a rerun. The runs really measure."""
+    spec, root = place.tiny("moved", ["1n1g"], more=PROGRAM), place.directory("moved")
+    spec.write_text(spec.read_text().replace('"ddp"', '"mine"'))
+    site = place.write("site.toml", SITE.format(sys.executable))
+    whole = ("sweep", spec, "--site", site)
+    assert submitted(place.verb(*whole)) == 1 and submitted(
+        place.verb(*whole, "--set", "repeats=2")
+    )
+    first, _ = queue.jobs(root)
+    script = queue.call("scontrol", "write", "batch_script", first, "-")
+    assert f"export {layout.BOUND}={os.geteuid()}:" in script
+    new = root.rename(root.with_name("new"))
+    root.symlink_to(new)
+    queue.call("scontrol", "release", first)
+    wait_until(lambda: len(queue.alive(new)) == 1, 60, "the end of the first run")
+    root.unlink()
+    assert place.verb("cancel", new).returncode == 0
+    site.write_text(site.read_text().replace("sbatch = { hold = true }", ""))
+    done = place.verb("rerun", new, "--status", "cancelled", "--site", site, "--wait")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert list(executions(new).values()) == [["ok"]] * 2
 
 
 def test_a_kill_after_the_manifest_has_grown(place: Workplace, site: Path, queue: Queue) -> None:

@@ -120,7 +120,8 @@ def test_a_sweep_after_another_and_its_report_at_the_end(place: Ordered) -> None
     told = place.verb("status", root, "--json")
     assert [run["status"] for run in json.loads(told.stdout)["runs"]] == ["failed"] * 4
     printed = (root / layout.JOBS / f"{report}_0.out").read_text()
-    assert "written: " in printed and str(root / "report" / "runs.csv") in printed
+    assert "written: report/runs.csv\n" in printed and (root / "report" / "runs.csv").exists()
+    assert f" of {root}" in json.loads((root / "report" / "report.json").read_text())["source"]
     assert [row["runs_ok"] for row in place.table("second")] == ["0", "0"]
     assert place.verb("archive", root).returncode == 0
     # Its output is nobody's run, also where the list of submissions is lost.

@@ -94,11 +94,11 @@ class SlurmEngine(base.Engine):
         bound = site.max_array_size or remedies.number("MaxArraySize") or base.DEFAULT_BOUND
         return min(bound, site.max_submit or bound)
 
-    def script(self, root: Path, array: Array, site: Site) -> str:
+    def script(self, root: Path, array: Array, site: Site, bound: str = "") -> str:
         """The batch script as it would be submitted."""
         from dlperf_hpc.engines.slurm.script import batch_script
 
-        return batch_script(root, array, site)
+        return batch_script(root, array, site, base.run_program(root, array, bound))
 
     def submit(self, root: Path, array: Array, site: Site, program: base.TaskProgram) -> Response:
         """One sbatch. Where that gave no answer, or none that is certain, the queue is searched for

@@ -280,6 +280,8 @@ def _setup_lines(
     # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
     launch = f"{layout.LAUNCH_MARK} {_TASK}.{_RESTARTS}"
     lines = [mark]
+    if program.bound:
+        lines.append(f"export {layout.BOUND}={program.bound}")
     if array.repeats_per_job > 1:
         lines.append(
             f"for {layout.REPEAT} in {' '.join(map(str, range(array.repeats_per_job)))}; do"

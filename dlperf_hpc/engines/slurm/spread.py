@@ -21,8 +21,8 @@ from dlperf_hpc.files import append_line, read_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.forms import NODE_LIST
 from dlperf_hpc.records.layout import EXCLUDED, task_index
-from dlperf_hpc.records.ledger import find_array
-from dlperf_hpc.records.manifest import Array, read_manifest
+from dlperf_hpc.records.ledger import bound_array
+from dlperf_hpc.records.manifest import Array
 
 FILE = "spread.jsonl"  # in jobs/: whose repeats were on which nodes
 _NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
@@ -111,7 +111,7 @@ def main(argv: list[str]) -> int:
     task's output, and the run begins all the same."""
     try:
         root = Path(argv[0])
-        spread(root, find_array(root, read_manifest(root), argv[1]), task_index())
+        spread(root, bound_array(root, argv[1])[1], task_index())
     except (DlperfError, OSError) as error:
         print(f"dlperf_hpc: spread: repeats run where Slurm puts them: {printable(str(error))}")
     return 0

@@ -16,9 +16,9 @@ from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import supervision
 from dlperf_hpc.records.failures import Signs
 from dlperf_hpc.records.layout import job_seconds, launch_id, repeat_in_job, task_index
-from dlperf_hpc.records.ledger import find_array
+from dlperf_hpc.records.ledger import bound_array
 from dlperf_hpc.records.lines import utc
-from dlperf_hpc.records.manifest import Manifest, read_manifest
+from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.store import (
     Attempt,
     Failure,
@@ -72,8 +72,7 @@ class Supervisor:
         """From the manifest to the ending; the exit code."""
         for number in (signal.SIGTERM, signal.SIGUSR2):
             signal.signal(number, lambda number, _frame: self.signals.append(number))
-        manifest = read_manifest(root)
-        array = find_array(root, manifest, array_name)
+        manifest, array = bound_array(root, array_name)
         run = array.run_of(task_index(), repeat_in_job())
         job_limit_s = array.repeats_per_job * array.time_limit_s
         limit_s = min(array.time_limit_s, job_limit_s - job_seconds())

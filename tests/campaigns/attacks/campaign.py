@@ -19,7 +19,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import attacks.colleagues  # noqa: F401 - its attacks are among ATTACKS then
+import attacks.colleagues
+import attacks.queued  # noqa: F401 - its attacks are among ATTACKS then
 from attacks.attacks import ATTACKS, Attack
 from attacks.scene import Effect, scene, two_users
 from dlperf_hpc.train.joblog import provenance
@@ -41,6 +42,7 @@ trusted and what is checked.
 
 **How.** Attacker and victim are two users{users}. The victim's home has a private key and a
 `.bashrc`; whatever is run by an attack leaves a file. After each command all files are compared.
+Jobs that wait are those of a one-machine Slurm, whose user is then the victim.
 
 - *tried*: commands typed.
 - *told*: of these, those that said what they had to say: what is wrong, or whose it is.

@@ -39,7 +39,8 @@ def two_users() -> bool:
 class Command:
     """One command of the victim's. ``told`` is a pattern of what it must say, '' for nothing, and
     ``works`` of what it says when it could do what it was typed for, all the same;
-    ``writes`` are the paths, below the scene, that it is asked to write."""
+    ``writes`` are the paths, below the scene, that it is asked to write. ``of_slurm``: the victim
+    is the user of Slurm's daemons, who alone can have jobs on a one-machine Slurm."""
 
     argv: Sequence[str]
     told: str = ""
@@ -49,6 +50,7 @@ class Command:
     module: str = "dlperf_hpc"
     works: str = ""
     umask: int = 0o022
+    of_slurm: bool = False
 
     def __str__(self) -> str:
         return " ".join(["dlperf", *self.argv])
@@ -120,7 +122,7 @@ class Scene:
     def run(self, command: Command) -> subprocess.CompletedProcess[bytes] | None:
         """Run a command as the victim; None if it hangs."""
         become: list[str] = []
-        if two_users():
+        if two_users() and not command.of_slurm:
             # A Python below root's home is found all the same; nothing more can be written.
             rights = [f"--{kind}-caps=+dac_read_search" for kind in ("inh", "ambient")]
             become = ["setpriv", f"--reuid={VICTIM}", f"--regid={VICTIM}", "--clear-groups"]

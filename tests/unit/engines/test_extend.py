@@ -26,6 +26,7 @@ from dlperf_hpc.records.manifest import (
     Manifest,
     Submission,
     add_submission,
+    digest,
     extend_manifest,
     read_manifest,
 )
@@ -202,6 +203,24 @@ def test_what_another_version_wrote_stays(tmp_path: Path, root: Path) -> None:
     begun(root, plan(tmp_path))
     data = json.loads(path.read_text())
     assert (data["later"], data["arrays"][0]["later"], data["cases"][0]["later"]) == (1, 2, 3)
+
+
+def test_jobs_that_wait_stay_bound_when_the_sweep_grows(tmp_path: Path, root: Path) -> None:
+    """Also where other versions wrote it: of a program less, of a case more."""
+    program = '\n[program.mine]\nlaunch = "once"\nrun = ["a", "{batch_size}"]\n'
+    wish: dict[str, Any] = {"tables": TABLES + program, "framework": "mine"}
+    begun(root, plan(tmp_path, "1n1g", **wish))
+    path = root / layout.MANIFEST
+    data = json.loads(path.read_text())
+    del data["programs"]["mine"]["stop"]
+    data["cases"][0]["later"] = 1
+    path.write_text(json.dumps(data))
+    before = read_manifest(root)
+    begun(root, plan(tmp_path, **wish))
+    after = read_manifest(root)
+    assert len(after.arrays) == 2 and after.arrays[0] == before.arrays[0]
+    assert digest(after, after.arrays[0]) == digest(before, before.arrays[0])
+    assert digest(after, after.arrays[1]) != digest(after, after.arrays[0])
 
 
 def test_each_sweep_file_stays(tmp_path: Path, root: Path) -> None:

@@ -14,13 +14,20 @@ from report_samples import case
 from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.ledger import add_array, find_array, read_ledger
+from dlperf_hpc.records.ledger import (
+    add_array,
+    bound_array,
+    bound_to,
+    find_array,
+    read_ledger,
+)
 from dlperf_hpc.records.manifest import (
     Array,
     FinalState,
     Submission,
     add_final_states,
     add_submission,
+    as_read,
     check_name,
     read_final_states,
     read_manifest,
@@ -185,6 +192,58 @@ def test_what_cannot_be_written_is_said(tmp_path: Path) -> None:
         add_final_states(tmp_path, [FinalState("r1", Status.TIMEOUT, "x")])
     with pytest.raises(LedgerError, match=r"manifest\.json: cannot be written: No such file"):
         write_manifest(tmp_path / "nowhere", manifest(RUNS))
+
+
+# --- what a job is bound to: docs/attacks.md has the directories of others
+
+
+CHANGED = [
+    ("limits", {"iteration_s": 7.0}),
+    ("measure", {"warmup": 5, "iterations": 7}),
+    ("cases", [{}, {"batch_size": 9}, {"batch_size": 9}]),
+    ("arrays", [{}, {"time_limit_s": 5}]),
+    ("sweep", "other"),
+]
+
+
+def changed(values: Any, changes: Any) -> Any:
+    """A value of the manifest with some of what is in it replaced."""
+    if isinstance(changes, list):
+        return [{**old, **new} for old, new in zip(values, changes)]
+    return {**values, **changes} if isinstance(changes, dict) else changes
+
+
+@pytest.mark.parametrize(("key", "changes"), CHANGED, ids=[key for key, _ in CHANGED])
+def test_a_job_runs_no_other_plan(tmp_path: Path, key: str, changes: Any) -> None:
+    a_sweep(tmp_path, RUNS)
+    made = read_manifest(tmp_path)
+    env = {layout.BOUND: bound_to(tmp_path, made, made.arrays[1])}
+    name = made.arrays[1].name
+    assert bound_array(tmp_path, name, env) == (made, made.arrays[1])
+    before = json.loads((tmp_path / layout.MANIFEST).read_text())
+    mended(tmp_path, **{key: changed(before[key], changes)})
+    with pytest.raises(LedgerError, match=r"not what it was|damaged") as refusal:
+        bound_array(tmp_path, name, env)
+    assert key == "sweep" or "the job runs nothing of it" in str(refusal.value)
+    # What is no part of it, and whatever an earlier version submitted.
+    mended(tmp_path, **{**before, "created": "later", "tool_version": "9"})
+    assert bound_array(tmp_path, name, env)[1] == made.arrays[1]
+    assert bound_array(tmp_path, made.arrays[0].name, {})[1] == made.arrays[0]
+    with pytest.raises(LedgerError, match="not what it was"):
+        bound_array(tmp_path, made.arrays[0].name, env)
+
+
+def test_a_job_of_a_rerun_is_bound_to_its_own_array(tmp_path: Path) -> None:
+    made = as_read(a_sweep(tmp_path, RUNS))
+    array = rerun("2n8g.sample.r1", 2, 0)
+    env = {layout.BOUND: bound_to(tmp_path, made, array)}
+    add_array(tmp_path, array)
+    assert bound_array(tmp_path, array.name, env)[1] == array
+    path = tmp_path / layout.ARRAYS / f"{array.name}.json"
+    row = json.loads(path.read_text())
+    path.write_text(json.dumps({**row, "tasks": row["tasks"][::-1]}))
+    with pytest.raises(LedgerError, match="not what it was"):
+        bound_array(tmp_path, array.name, env)
 
 
 # --- arrays of reruns, and which task a run belongs to -------------------------------------------
