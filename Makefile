@@ -10,6 +10,7 @@
 # make metrics      how large the package is, beside bounds and goals (tests/support/metrics.toml)
 # make mutants      do tests fail when code is wrong? N=200 small faults, each with its room's tests; by hand
 # make containers   ranks in Apptainer under a real Slurm; gets Apptainer from Debian's unstable
+# make slurm-newer  tests/slurm on a Slurm of today: Debian SUITE (trixie) unpacked into DIR; as root, by hand
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
 # make gpu          what a first run on a GPU must show, 9 minutes: gpu-<date>/acceptance.md
 # make gpu-wheels   for a machine without a network: what its Python (GPU_PYTHON=3.12) lacks, in GPU_WHEELS
@@ -26,6 +27,8 @@ CONSTRAINTS ?= requirements/constraints.txt
 GPU_WHEELS ?= build/gpu-wheels
 GPU_PYTHON ?= 3.12
 RUN = $(VENV)/bin/python
+SUITE ?= trixie
+DIR ?= /var/tmp/dlperf-$(SUITE)
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
 # These run side by side. Tests that start ranks or a cluster wait more than they compute: five files at a time.
@@ -41,7 +44,7 @@ parallel = $(call pytest,--numprocesses auto --maxprocesses 8 $(1))
 # Most of these wait, for a queue or for ranks. A file's tests stay together, and so does what they share.
 clocked = $(call pytest,--numprocesses 5 --dist loadfile -m 'not long' $(1))
 
-.PHONY: quickstart check test test-all test-longer bench long faults attacks mistakes metrics mutants containers fuzz gpu gpu-wheels lint clean slurm browser
+.PHONY: quickstart check test test-all test-longer bench long faults attacks mistakes metrics mutants containers fuzz gpu gpu-wheels lint clean slurm slurm-newer browser
 .PHONY: install envs $(FRAMEWORKS:%=env-%)
 
 $(RUN):
@@ -75,6 +78,9 @@ quickstart: $(VENV)/.base
 
 slurm:
 	sh slurm/install.sh
+
+slurm-newer:
+	sh slurm/newer.sh $(SUITE) $(DIR) $(ARGS)
 
 # After Slurm's packages: two apt-get at a time are one too many.
 browser: | slurm

@@ -1,6 +1,6 @@
 """What a one-machine Slurm is to be: its settings, and the configuration files they lead to.
 
-Pure text: nothing here starts a process. The settings were tried with Slurm 22.05.
+Pure text: nothing here starts a process. slurm/README.md says with which Slurms.
 """
 
 from __future__ import annotations

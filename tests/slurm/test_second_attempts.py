@@ -30,10 +30,13 @@ def status(place: Workplace, root: Path, *options: str) -> list[dict[str, str]]:
 
 
 def test_a_run_that_can_never_start_is_cancelled_before_it_is_submitted_again(
-    place: Workplace, queue: Queue
+    place: Workplace, queue: Queue, onebox: Onebox
 ) -> None:
-    site = place.write("site.toml", SITE)
-    spec, root = place.tiny("toomany", ["8n1g"], repeats=3), place.directory("toomany")
+    """Slurm 24.11 refuses more nodes than there are; more than a partition gives wait on."""
+    narrow = ["create", "partitionname=narrow", "nodes=ALL", "maxnodes=1"]
+    assert onebox.run(["scontrol", *narrow]).returncode == 0
+    site = place.write("site.toml", SITE.replace('"main"', '"narrow"'))
+    spec, root = place.tiny("toomany", ["2n1g"], repeats=3), place.directory("toomany")
     assert place.verb("sweep", spec, "--site", site).returncode == 0
     wait_until(
         lambda: {row["status"] for row in status(place, root)} == {"rejected"}, 30, "Slurm's reason"
@@ -47,6 +50,7 @@ def test_a_run_that_can_never_start_is_cancelled_before_it_is_submitted_again(
     assert done.returncode == 0 and "_1, which waited: PENDING (Partition" in done.stderr
     assert live_runs(queue, root) == sorted(run.id for run in read_ledger(root).manifest.runs)
     assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []
+    assert onebox.run(["scontrol", "delete", "partitionname=narrow"]).returncode == 0
 
 
 def test_a_second_job_of_a_run_leaves_the_living_one_alone(
