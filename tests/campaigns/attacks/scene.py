@@ -223,7 +223,8 @@ class Scene:
 def _open(written: Sequence[Path]) -> list[Path]:
     """What everybody can write of that which a command was asked to write."""
     files = [f for path in written for f in (path, *path.rglob("*")) if os.path.lexists(f)]
-    return [f for f in files if not f.is_symlink() and f.stat().st_mode & 0o002]
+    found = [(f, f.lstat()) for f in files if not f.is_symlink()]
+    return [f for f, seen in found if seen.st_mode & 0o002 and seen.st_uid != ATTACKER]
 
 
 def _reachable(path: Path) -> bool:
