@@ -20,5 +20,5 @@ def test_nothing_comes_of(attack: Attack) -> None:
 def test_the_page_shows_what_an_attack_did() -> None:
     bitten = Effect(tried=2, told=1, executed=["dlperf rerun: setup"], untold=["dlperf rerun"])
     text = page("here", [Trial("a", bitten), Trial("b", Effect(tried=1, told=1))])
-    assert "| a | 2 | 1 | 0 | 1 | 0 | 0 | 0 |" in text and "| all | 3 | 2 | 0 | 1 |" in text
+    assert "| a | 2 | 1 | 0 | 1 | 0 | 0 | 0 | 0 |" in text and "| all | 3 | 2 | 0 | 1 |" in text
     assert "- a: executed: dlperf rerun: setup" in text and "| ".join(COLUMNS[:1]) in text
