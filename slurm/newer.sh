@@ -36,7 +36,7 @@ outside() {
     flock -n 9 || stop "$root is in use by another newer.sh: wait for its end, or name another"
     free=$(($(df --output=avail -k "$root" | tail -1) / 1048576))
     [ -e "$root/.packages" ] || [ "$free" -ge $GB ] || stop "$root has $free GB free, $GB are needed: name another"
-    echo "newer.sh: Debian $suite in $root: about 3 GB and 5 minutes the first time; then the tests, 10 minutes or more" >&2
+    echo "newer.sh: Debian $suite in $root: about 3 GB and 5 minutes the first time; then the tests, 17 minutes or more on 2 cores" >&2
 
     inner=""
     trap '[ -z "$inner" ] || kill -KILL "$inner" 2>/dev/null || true' EXIT
@@ -117,6 +117,7 @@ get_python() {
     rm -rf /venv
     [ ! -e /certificates ] || cp /certificates $CERTIFICATES # after the package that makes it
     python3 -m venv /venv
+    # torch is Debian's; h5py waits for TensorFlow there, and has no wheel for Python 3.14 yet.
     grep -vE '^(torch|h5py)==' requirements/constraints.txt >/tmp/constraints.txt
     pip="/venv/bin/python -m pip install --quiet --constraint /tmp/constraints.txt"
     $pip --editable '.[mpi,data]' pytest pytest-timeout pytest-xdist hypothesis $AROUND_TORCH
@@ -131,7 +132,7 @@ inside() {
     [ -e /.packages ] || get_packages
     cat pyproject.toml requirements/constraints.txt | cmp -s - /venv/made-of || get_python
     export OMP_NUM_THREADS=1 USE_LIBUV=0 # Debian's torch has no libuv, and torchrun asks for it
-    set -- -n 3 --dist loadfile -m "not long" -p no:cacheprovider -rf -o testpaths=tests/slurm "$@"
+    set -- -n 3 --dist loadfile -m "not long" -p no:cacheprovider -vv -rf --tb=short -o testpaths=tests/slurm "$@"
     { /venv/bin/python -m pytest "$@" 2>&1 && echo 0 >/tmp/code || echo 1 >/tmp/code; } | tee /tmp/log
     torch=$(/venv/bin/python -c 'import torch; print(torch.__version__)')
     echo "| $(dpkg-query --show --showformat '${source:Upstream-Version}' slurmctld) | Debian $(cat /.suite) | $(python3 -V | sed 's/.* //') | $torch |" \
