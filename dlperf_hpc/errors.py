@@ -1,4 +1,4 @@
-"""Every error that a user can correct, and how other people's words are printed.
+"""Every error that a user can correct, and how other people's words are printed, secrets masked.
 
 DlperfError                      says what is wrong, where, and what to do
 ├── SpecError                    an invalid sweep file, site profile or command line: all issues
@@ -20,12 +20,83 @@ wrong although the request was valid.
 from __future__ import annotations
 
 import contextlib
+import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+# Logs, records and archives are sent to others. A variable whose name may mean a secret is never
+# recorded, at the price of a few settings that hold these letters: FI_OPX_CREDITS,
+# MPIR_CVAR_..._BYPASS.
+SECRET_NAME = re.compile("(?i)KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH|JWT|COOKIE|PRECONDITION")
+MASK = "***"
+# What every secret has in or before it: only such lines are looked at. A letter begins nearly each,
+# not a set of letters, which takes several times as long.
+_SIGN = re.compile(
+    r"(?:[pP](?i:ass(?:word|wd|phrase)?|wd)|t(?i:oken)|T(?i:oken)|k(?i:ey)|K(?i:ey)|s(?i:ecret)"
+    r"|S(?i:ecret))[\\\"'\s=]|gh[pousr]_|hf_[A-Za-z0-9]{34}|github_pat_|gl[a-z]{2,6}-\w|xox[a-z]-"
+    r"|xapp-|nvapi-|wandb_v1_|sk-|A(?:KI|SI)A|eyJ|://[^\s/:@]{0,128}:[^\s/]{1,256}@|hooks\.slack"
+    r"|webhook|sig(?:nature)?=|Signature=|earer |uthorization|AUTHORIZATION"
+)
+_Q = r"""\\{0,3}["']"""
+_BODY = r"""(?:(?!(?P=%s))(?:\\.|[^"\\\n]|"(?=[^"'\n]{0,99}')))+"""  # quoted, in JSON too
+# The groups with long names are what is masked, and its kind. Every repetition is bounded, or
+# consumes what it has read: linear. ``o``: a command's option; ``q``, ``v``: the quote before the
+# name, the value; ``p``: a password, which may be a number. Not masked: numbers, special tokens of
+# models, arrays' own tokens, what only refers to a secret ($NAME, {placeholder}, a path, METAVAR).
+_SECRET = rf"""(?<![\w.-])(?P<access_token>(?:gh[pousr]_|hf_)[A-Za-z0-9]{{34,}}|github_pat_\w{{22,}}
+    |gl[a-z]{{2,6}}-[\w-]{{20,}}|xox[a-z]-[\w-]{{10,}}|xapp-[\w-]{{20,}}|nvapi-[\w-]{{40,}}
+    |wandb_v1_\w{{20,}}|A(?:KI|SI)A[A-Z0-9]{{16}}|sk-(?:(?:proj|ant|svcacct)-[\w-]{{20,}}
+    |[A-Za-z0-9]{{32,}})|eyJ[\w-]{{10,}}\.[\w-]{{10,}}\.[\w-]{{10,}})
+|https://(?:hooks\.slack\.com|(?:[\w-]{{1,63}}\.){{0,3}}webhook\.office\.com|outlook\.office(?:365)?
+    \.com/webhook|(?:\w{{1,20}}\.)?discord(?:app)?\.com/api/(?:v\d{{1,3}}/)?webhooks)
+    /(?!\*\*\*)(?P<webhook>[^\s"'<>\\]+)
+|://[^\s/:@"'\\]{{0,128}}:(?![$*]|\{{\w+\}})(?P<password_in_address>[^\s/"'<>\\]{{1,256}})@
+|(?:(?<![A-Za-z])(?:sig|[Ss]ignature)|[?&;]key)=(?P<signature>[\w%+/~=-]{{16,}})
+|(?:[Bb]earer|(?i:authorization)\W{{1,6}}(?i:basic|token))\s+(?P<authorization>[\w.~+/=-]{{12,}})
+|(?<![\w./-])(?P<q>{_Q})?(?P<o>--?(?=\w))?[\w.-]{{0,200}}?(?i:(?P<p>pass(?:word|wd|phrase)|mysql_pwd)
+    |(?<=[_-])pass|token|api[-_]?key|secret(?:[-_]?access)?(?:[-_]?key)?
+    |(?:access|account|storage)[-_]?key)
+    (?:(?:{_Q})?[ \t]{{0,2}}=(?!=)[ \t]{{0,2}}|{_Q}\s{{0,2}}:\s{{0,2}}(?={_Q})
+    |(?(o)(?:{_Q}(?:,\s{{0,40}}|[ ])|[ \t]{{1,40}})(?!(?:{_Q})?-|{_Q}[^"'\n]{{0,99}}{_Q}\s?:)|(?!)))
+    (?!\s|(?:{_Q})?(?:\$[({{A-Z_]|\{{\w+\}}|\*\*\*|~/|\.\.?/|/[a-z]{{2,12}}/))
+    (?(p)|(?!(?:{_Q})?(?:[<\[]|dlperf-[0-9a-f]|(?:[-+]?(?:\d{{1,12}}|\d*\.\d+)(?:e[-+]?\d+)?
+        [kMGBTs%]?|None|null|[Tt]rue|[Ff]alse|[A-Z_]{{2,24}})(?![\w.-]))))
+    (?P<v>{_Q}(?![\s,:\]}}]))?(?P<value_of_an_option_or_variable>(?(v){_BODY % "v"}
+    |(?(q){_BODY % "q"}|(?:[^\s"'\\,;&]|[,;&](?=[^\s"'\\])(?![\w.-]{{0,40}}[=:]))+)))"""
+_USUAL = 200  # characters of a cell or a name; these are many, and often the same
+
+
+def secrets_in(text: str) -> Iterator[tuple[int, int, str]]:
+    """Where each secret begins and ends, and what kind it is, in words."""
+    end = 0
+    for sign in _SIGN.finditer(text):
+        if sign.end() > end:  # the line, and the next: a list in JSON has an option above its value
+            begin = text.rfind("\n", end, sign.start()) + 1 or end
+            end = text.find("\n", text.find("\n", sign.end()) + 1)
+            end = len(text) if end < sign.end() else end
+            for match in re.compile(_SECRET, re.VERBOSE).finditer(text, begin, end):
+                kind = str(match.lastgroup)
+                yield (*match.span(kind), kind.replace("_", " "))
+
+
+def masked(text: str) -> str:
+    """The text with ``***`` for every secret in it. All that is written for people passes here."""
+    return _masked(text) if len(text) > _USUAL else _masked_cell(text)
+
+
+def _masked(text: str) -> str:
+    pieces, at = [], 0
+    for begin, end, _ in secrets_in(text):
+        pieces += [text[at:begin], MASK]
+        at = end
+    return "".join([*pieces, text[at:]])
+
+
+_masked_cell = functools.lru_cache(maxsize=4096)(_masked)
 
 
 def number_of(number: int, noun: str) -> str:
@@ -37,7 +108,8 @@ def visible(text: str) -> str:
     """Other people's words (names, reasons, outputs) for a terminal or a file that people read.
     Colours go. What else a terminal would act upon, or what hides or reorders text, is escaped as
     in Python: control characters but for newlines and tabs, directions of writing, halves of
-    surrogate pairs, which stand for bytes that are no UTF-8."""
+    surrogate pairs, which stand for bytes that are no UTF-8. Secrets are :func:`masked`."""
+    text = masked(text)
     if text.isascii() and text.isprintable():  # nearly every name and path
         return text
     return _escaped(_COLOUR.sub("", text.replace("\r\n", "\n")))
@@ -53,6 +125,7 @@ def _escaped(text: str) -> str:
 def printable(text: str) -> str:
     """Other people's words on one line, as :func:`visible` shows them: blanks count as one, and
     ``/`` stands between the lines of the text."""
+    text = masked(text)
     if text.isascii() and text.isprintable():
         return " ".join(text.split())
     lines = (" ".join(line.split()) for line in _COLOUR.sub("", text).splitlines())

@@ -316,13 +316,13 @@ def dump_json(value: Any) -> str:
     return json.dumps(value, indent=1, allow_nan=False) + "\n"
 
 
-def _write_temporary(path: Path, content: str | bytes) -> Path:
+def _write_temporary(path: Path, content: str | bytes, mode: int | None) -> Path:
     if isinstance(content, str):
         content = content.encode()
     temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        with open(os.open(temporary, flags, _mode_in(path.parent)), "wb") as file:
+        with open(os.open(temporary, flags, mode or _mode_in(path.parent)), "wb") as file:
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -332,20 +332,21 @@ def _write_temporary(path: Path, content: str | bytes) -> Path:
     return temporary
 
 
-def write_atomically(path: Path, content: str | bytes) -> None:
-    """Replace ``path`` in one step: a reader sees the old content or the new, never half of one."""
-    temporary = _write_temporary(path, content)
+def write_atomically(path: Path, content: str | bytes, mode: int | None = None) -> None:
+    """Replace ``path`` in one step: a reader sees the old content or the new, never half of one.
+    ``mode``: None is that of its directory."""
+    temporary = _write_temporary(path, content, mode)
     try:
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def write_once(path: Path, content: str | bytes) -> bool:
+def write_once(path: Path, content: str | bytes, mode: int | None = None) -> bool:
     """Write ``path`` unless it is there; True for the one writer that made it. A hard link is the
     exclusive creation that also holds on NFS, and unlike ``open(.., "x")`` it never shows an empty
-    file."""
-    temporary = _write_temporary(path, content)
+    file. ``mode`` as of :func:`write_atomically`."""
+    temporary = _write_temporary(path, content, mode)
     try:
         return move_once(temporary, path)
     finally:

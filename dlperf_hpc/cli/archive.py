@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.errors import visible
+from dlperf_hpc.errors import number_of, visible
 
 SUMMARY = "write one zip archive of a sweep's directory"
 
@@ -20,9 +20,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     options.add_directory(made)
     made.add_argument("--out", type=Path, help="the archive to write (default: ./<sweep>.zip)")
-    made.add_argument(
-        "--anyway", action="store_true", help="archive also a sweep whose runs have not all ended"
-    )
+    what = "archive also a sweep whose runs have not all ended, and what holds secrets"
+    made.add_argument("--anyway", action="store_true", help=what)
     options.add_json(made, "the archive's path and size")
     return made
 
@@ -30,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
 def _archive(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.states import current
     from dlperf_hpc.errors import LedgerError
-    from dlperf_hpc.records.archives import pack, top_name
+    from dlperf_hpc.records.archives import pack, secrets_below, top_name
 
     root = arguments.directory.absolute()
     # The scheduler forgets how a job ended: to ask for it here also writes it into the directory.
@@ -43,6 +42,14 @@ def _archive(arguments: argparse.Namespace) -> int:
             " or archive the sweep with --anyway"
         )
     target = arguments.out or Path(f"{top_name(root)}.zip")
+    secrets = secrets_below(root)
+    for path, line, kind in secrets[:20]:
+        messages.say(f"{path}:{line}: holds a secret: {kind}")
+    if secrets and not arguments.anyway:
+        raise LedgerError(
+            f"{root}: no archive was written: {number_of(len(secrets), 'secret')} in what programs"
+            " printed or wrote; take them out of these lines, or pack them with --anyway"
+        )
     packed, size = pack(root, target), target.stat().st_size
     for path, why in packed.left_out.items():
         messages.say(f"left out: {visible(path)}: {why}")
@@ -54,6 +61,7 @@ def _archive(arguments: argparse.Namespace) -> int:
             "bytes": size,
             "unfinished": [result.run.id for result in unfinished],
             "left_out": packed.left_out,
+            "secrets": [{"file": path, "line": n, "kind": kind} for path, n, kind in secrets],
         }
         messages.print_json(facts)
     else:

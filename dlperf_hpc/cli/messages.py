@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import DlperfError, Issue, SpecError, printable, visible
+from dlperf_hpc.errors import DlperfError, Issue, SpecError, masked, printable, visible
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -58,10 +58,10 @@ def say(text: str) -> None:
 
 
 def print_json(value: Any) -> None:
-    """Print plain JSON values to standard output."""
+    """Print plain JSON values to standard output, secrets masked."""
     import json
 
-    print(json.dumps(value, indent=1, allow_nan=False))
+    print(masked(json.dumps(value, indent=1, allow_nan=False)))
 
 
 def entry(

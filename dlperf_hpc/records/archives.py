@@ -28,9 +28,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO
+from typing import BinaryIO, cast
 
-from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.errors import LedgerError, masked, secrets_in
 from dlperf_hpc.files import NotAFile, lock, move_once, open_in, open_own, open_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import SCHEMA, read_manifest
@@ -46,6 +46,8 @@ _USUAL = 200
 """Logs and records unpack to some 5 to 50 times their size in the archive, bombs to 1000 times."""
 _SMALL = 64 << 20
 _PIECE = 1 << 16
+# What jobs run, and nothing that a program printed: secrets are masked in it.
+_OURS = re.compile(rf"[^/]+/(?:{layout.MANIFEST}|sweep(\.\d+)?\.toml|{layout.JOBS}/[^/]+\.sh)")
 _EARLIEST, _LATEST = 315_619_200, 4_354_819_000  # 1980 to 2107, as zip archives have it
 _MOST_NAMED = 10
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for the archive: reading needs none
@@ -103,6 +105,14 @@ def _remove_leftovers(target: Path) -> None:
 def top_name(root: Path) -> str:
     """The name of the archive's one directory, also of ``logs/sweep/..`` and of ``.``."""
     return root.name if root.name not in ("", ".", "..") else root.resolve().name or "sweep"
+
+
+def secrets_below(root: Path) -> list[tuple[str, int, str]]:
+    """File, line and kind of each secret that an archive of a sweep's directory would hold."""
+    looking = _Looking()
+    with _open_folder(root) as folder:
+        looking.add_folder(folder, top_name(root), 0)
+    return [*dict.fromkeys(looking.found)]
 
 
 def _pack_into(held: Path, root: Path) -> Packed:
@@ -177,12 +187,34 @@ class _Packing:
         info = zipfile.ZipInfo(path, stamp[:6])
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = (seen.st_mode & 0xFFFF) << 16
-        info.file_size = left = seen.st_size
+        left = seen.st_size
+        if _OURS.fullmatch(path):
+            data = masked(file.read(left).decode("latin-1")).encode("latin-1")
+            file, left = io.BytesIO(data), len(data)
+        info.file_size = left
         with self._archive.open(info, "w") as member:
             while left > 0 and (piece := file.read(min(left, _PIECE))):
                 member.write(piece)
                 left -= len(piece)
         self.packed.files += 1
+
+
+class _Looking(_Packing):
+    """The same walk, for secrets."""
+
+    def __init__(self) -> None:
+        self.packed, self._itself = Packed(), (0, 0)
+        self.found: list[tuple[str, int, str]] = []
+
+    def _copy(self, file: BinaryIO, path: str) -> None:
+        line, lines = 1, io.BufferedReader(cast("io.FileIO", file))
+        while not _OURS.fullmatch(path) and (data := lines.read(_PIECE) + lines.readline(_PIECE)):
+            if b"\0" in data:  # no text
+                return
+            text = data.decode("latin-1")
+            for begin, _, kind in secrets_in(text):
+                self.found.append((path, line + text.count("\n", 0, begin), kind))
+            line += text.count("\n")
 
 
 @contextlib.contextmanager

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dlperf_hpc.errors import LedgerError, raising
+from dlperf_hpc.errors import LedgerError, masked, raising
 from dlperf_hpc.files import (
     append_line,
     dump_json,
@@ -217,9 +217,18 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
     cannot be written."""
     path = root / layout.MANIFEST
     with raising(LedgerError, f"{path}: cannot be written"):
-        written = write_once(path, dump_json(_to_json(manifest)))
+        written = write_once(path, dump_json(_to_json(manifest)), _mode_of(manifest))
     if not written:
         raise LedgerError(f"{root} already holds a sweep")
+
+
+def _mode_of(manifest: Manifest) -> int | None:
+    """Of a manifest with a secret, which jobs need as it is: nobody else reads it, but the group
+    that shares the sweep. None: the usual one."""
+    text = json.dumps([_tables_of(manifest.programs), manifest.site])
+    if masked(text) == text:
+        return None
+    return 0o600 if ownership.sharing_group() is None else 0o660
 
 
 def extend_manifest(root: Path, grown: Manifest) -> None:
@@ -232,7 +241,7 @@ def extend_manifest(root: Path, grown: Manifest) -> None:
         with raising(LedgerError, f"{path}: cannot be written"):
             text = dump_json(_extended(checks.parse(read_regular(path)), grown))
             _from_json(checks.parse(text.encode()))
-            write_atomically(path, text)
+            write_atomically(path, text, _mode_of(grown))
     except DAMAGE as error:
         raise LedgerError(
             f"{path}: cannot be extended: {damage(error)}; nothing was changed or submitted: give"
@@ -378,7 +387,7 @@ def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
 def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         with raising(LedgerError, f"{path}: cannot be written"):
-            text = "\n".join(json.dumps(checks.printable(row)) for row in rows)
+            text = masked("\n".join(json.dumps(checks.printable(row)) for row in rows))
             append_line(path, text, ownership.sharing_group())
 
 

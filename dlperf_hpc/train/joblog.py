@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc import source
-from dlperf_hpc.errors import printable
+from dlperf_hpc.errors import SECRET_NAME, printable
 from dlperf_hpc.files import append_line, open_regular, read_regular
 from dlperf_hpc.model.case import Case, Measure
 from dlperf_hpc.model.result import Checkpoint, Status, Window
@@ -52,9 +52,6 @@ _TELLING = re.compile(
     r"|CONDA_DEFAULT_ENV|DLPERF_MPI|GLIBC_TUNABLES",
     re.ASCII,  # as the keys of a log line are
 )
-# Logs, records and archives are sent to others. A name that may mean a secret is never written, at
-# the price of a few settings that hold these letters: FI_OPX_CREDITS, MPIR_CVAR_..._BYPASS.
-_SECRET = re.compile("KEY|TOKEN|SECRET|PASS|PWD|CRED|AUTH|JWT|COOKIE|PRECONDITION", re.IGNORECASE)
 # What a launcher gives each rank for itself: it differs on every rank that is as it should be.
 _OF_EACH_RANK = re.compile(
     r"PMIX?_\w+|OMPI_COMM_WORLD_\w+|OMPI_(?:MCA_ess|MCA_orte|UNIVERSE|ARGV|COMMAND|FILE)\w*"
@@ -124,7 +121,7 @@ def telling(variables: Mapping[str, str]) -> dict[str, str]:
     return {
         name: printable(value)[:_MOST_CHARACTERS]
         for name, value in sorted(variables.items())
-        if _TELLING.fullmatch(name) and not _SECRET.search(name)
+        if _TELLING.fullmatch(name) and not SECRET_NAME.search(name)
     }
 
 

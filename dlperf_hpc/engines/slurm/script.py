@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.engines.base import TaskProgram, clean_environment, module_option, run_program
 from dlperf_hpc.engines.site import Environment, Site, mountable
-from dlperf_hpc.errors import Issue, LedgerError, SpecError
+from dlperf_hpc.errors import Issue, LedgerError, SpecError, masked
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.forms import NODE_LIST
 from dlperf_hpc.records.manifest import Array
@@ -126,10 +126,17 @@ def submit(
         executor = _executor(root, array, site, program, Path(folder), job_in)
         from submitit.core.utils import FailedJobError
 
+        command = _command(root, array, site, program)
+        script = executor._make_submission_file_text(command, "")
+        before = os.umask(0o077)  # nobody else reads a script with a secret
         try:
-            job = executor._submit_command(_command(root, array, site, program))
+            if masked(script) == script:
+                os.umask(before)
+            job = executor._submit_command(command)
         except FailedJobError as error:
             raise SubmissionError(_text(Path(folder, "complaint"))) from error
+        finally:
+            os.umask(before)
     return str(job.job_id)
 
 

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import WorldError
+from dlperf_hpc.errors import SECRET_NAME, WorldError
 from dlperf_hpc.files import make_directories, open_regular, read_regular, write_atomically
 from dlperf_hpc.model.case import Case, Measure
 from dlperf_hpc.records.lines import SUPERVISED
@@ -30,7 +30,6 @@ from dlperf_hpc.sweepfile.programs import (
     command,
     plan_values,
 )
-from dlperf_hpc.train.joblog import telling
 from dlperf_hpc.train.probe.node import launched
 
 _NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST")
@@ -291,7 +290,7 @@ def program_facts(program: UserProgram, command: Command, words: Sequence[str]) 
         "launch": program.launch,
         "argv": list(command.argv[:_MOST_WORDS]),
         "workdir": workdir,
-        "set": [f"{name}={value}" for name, value in variables if not _secret(name)],
+        "set": [f"{name}={value}" for name, value in variables if not SECRET_NAME.search(name)],
         "format": program.read.format or None,
         "read": program.read.to_dict(),
         "stop": program.stop,
@@ -315,11 +314,6 @@ def packages_of(words: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
     except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
         return {}
     return dict(listed[:_MOST_PACKAGES])
-
-
-def _secret(name: str) -> bool:
-    """Whether a variable's name may mean a secret, by the rule of the whole environment."""
-    return not telling({f"TORCH_{name}": ""})
 
 
 def _file(workdir: str, command: Command) -> dict[str, Any]:

@@ -42,6 +42,7 @@ def test_json_tells_the_archive_its_size_and_what_had_not_ended(sweep: Path, cap
         "bytes": archive.stat().st_size,
         "unfinished": [RUNS[1].id],
         "left_out": {},
+        "secrets": [],
     }
 
 
