@@ -55,7 +55,9 @@ _one_cluster = threading.Lock()
 
 @cache
 def _made() -> Onebox:
-    cluster = Onebox(Path(tempfile.mkdtemp(prefix="dlb-")) / "slurm", "--nodes", "2")
+    folder = tempfile.TemporaryDirectory(prefix="dlb-", ignore_cleanup_errors=True)
+    atexit.register(folder.cleanup)  # when the cluster is down
+    cluster = Onebox(Path(folder.name, "slurm"), "--nodes", "2")
     atexit.register(cluster.down)
     return cluster
 
