@@ -37,12 +37,12 @@ def pool(workers: int, method: Literal["fork", "spawn"]) -> ProcessPoolExecutor:
     method is always named: Python's own choice has changed (3.14: a server that forks), and a
     worker must be a child of the process that it is to end with."""
     context = get_context(method)
-    return ProcessPoolExecutor(workers, context, initializer=_end_with, initargs=(os.getpid(),))
+    return ProcessPoolExecutor(workers, context, initializer=end_with, initargs=(os.getpid(),))
 
 
-def _end_with(parent: int) -> None:
-    """Of a pool's process: end when the process ``parent`` does, however that is (prctl(2); Linux
-    only). Without it the processes of one that was killed wait for ever for another task."""
+def end_with(parent: int) -> None:
+    """Of a child process: end when the process ``parent`` does, however that is (prctl(2); Linux
+    only). Without it what one that was killed had started goes on, or waits for ever for a task."""
     prctl, set_death_signal = getattr(ctypes.CDLL(None), "prctl", None), 1
     if prctl:
         prctl(set_death_signal, signal.SIGKILL)

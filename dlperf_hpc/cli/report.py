@@ -6,6 +6,7 @@ import argparse
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -77,15 +78,18 @@ def _report(arguments: argparse.Namespace) -> int:
 
     base, kinds = _base(arguments.base), _kinds(arguments)
     place, cache = _target(arguments), options.cache(arguments)
+    read = partial(
+        gather,
+        arguments.paths,
+        options.rule(arguments),
+        options.stated_settings(arguments),
+        cache,
+        leave_out=[place.directory],
+    )
     with reading_bar() as advance:
-        found = gather(
-            arguments.paths,
-            options.rule(arguments),
-            options.stated_settings(arguments),
-            cache,
-            advance,
-            leave_out=[place.directory],
-        )
+        found = read(progress=advance)
+        if _settled(arguments.paths[0], found):
+            found = read(progress=advance)
     manifest = found.manifest
     name, site, limits_s = arguments.paths[0].absolute().name, "", {}
     if manifest is not None:
@@ -129,6 +133,24 @@ def _report(arguments: argparse.Namespace) -> int:
 def _named(path: Path) -> str:
     """A path as it was given; of the current directory, which has no name, all of it."""
     return str(path if path.name else path.absolute())
+
+
+def _settled(path: Path, found: Gathered) -> bool:
+    """Whether runs may have their end now that had none: of a sweep on this machine that was
+    killed."""
+    from dlperf_hpc.engines import get_engine
+    from dlperf_hpc.model.result import Status
+
+    statuses = {result.status for result in found.results}
+    unclear = statuses & {Status.RUNNING, Status.UNKNOWN}
+    if not unclear or found.manifest is None or not path.is_dir():
+        return False
+    if get_engine(found.manifest.engine).detached:
+        return False
+    from dlperf_hpc.engines.states import current
+
+    current(path)
+    return True
 
 
 def _limits(manifest: Manifest) -> dict[str, int]:

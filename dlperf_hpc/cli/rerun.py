@@ -29,6 +29,7 @@ _DEFAULT = "failed,partial,timeout,out_of_memory,preempted,node_failed,held-back
 _EPILOG = f"""\
 By default, rerun submits the runs with these statuses:
   {_DEFAULT.replace(",", ", ")}
+of a sweep on this machine also cancelled ones (interrupted: by Ctrl-C, or killed with their sweep).
 lost means that neither disk nor scheduler knows what became of a run. Runs that are ok, waiting or
 running are never submitted again; of a run with status rejected, a job that still waits is
 cancelled first. A run keeps its id and its earlier attempts. held-back means that another run of
@@ -43,7 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     add = made.add_argument
     options.add_directory(made)
     status = "statuses of the runs to submit again: cancelled, failed, timeout... (default: below)"
-    add("--status", default=_DEFAULT, metavar="S,...", help=status)
+    add("--status", metavar="S,...", help=status)
     only = "select the runs of these topologies"
     add("--only", action="append", default=[], metavar="TOPOLOGY,...", help=only)
     part = "select the runs whose id contains this text"
@@ -73,9 +74,10 @@ def _statuses(text: str) -> set[str]:
     return wanted
 
 
-def taken_by_default() -> set[str]:
-    """The statuses whose runs are submitted again where none are named."""
-    return _statuses(_DEFAULT)
+def taken_by_default(engine: Engine) -> set[str]:
+    """The statuses whose runs are submitted again where none are named: of an engine whose queue
+    ends with a process, runs that ended with it are among them."""
+    return _statuses(_DEFAULT + ",cancelled" * (not engine.detached))
 
 
 def _not_taken(
@@ -86,8 +88,8 @@ def _not_taken(
 
     typed = [("--only", text) for text in arguments.only] + [("--run", t) for t in arguments.run]
     options = "".join(f" {option} {shlex.quote(text)}" for option, text in typed)
-    selected, taken = _selected(arguments, results), _statuses(arguments.status)
-    return unresolved(selected, root, taken, options)
+    selected = _selected(arguments, results)
+    return unresolved(selected, root, arguments.statuses, options)
 
 
 def _stretch(text: str | None) -> Callable[[int], int]:
@@ -154,6 +156,9 @@ def _rerun(arguments: argparse.Namespace) -> int:
     _node_list(arguments.exclude_nodes)
     ledger = read_ledger(root)
     engine, site = get_engine(ledger.manifest.engine), _site(arguments, ledger)
+    arguments.statuses = taken_by_default(engine)
+    if arguments.status is not None:
+        arguments.statuses = _statuses(arguments.status)
     site = starting_after(arguments.after, engine, site, root.parent)
     if arguments.dry_run:
         arrays, _ = _arrays(arguments, ledger, site)
@@ -219,11 +224,11 @@ def _arrays(
     from dlperf_hpc.engines.states import state_of
 
     waiting = {run.id for array in kept_back for run in array.tasks}
-    statuses = _statuses(arguments.status)
     results = state_of(ledger, insist=not arguments.dry_run).results
     left = _not_taken(arguments, results, ledger.root)
-    left.tell(taken_by_default())
-    taken = [each for each in _selected(arguments, results) if each.status.value in statuses]
+    left.tell(taken_by_default(get_engine(ledger.manifest.engine)))
+    wanted = arguments.statuses
+    taken = [each for each in _selected(arguments, results) if each.status.value in wanted]
     names = [each.run.id for each in taken if each.run.id not in waiting]
     names = _without_jobs(arguments, ledger, names)
     if not names:

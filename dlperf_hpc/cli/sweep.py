@@ -239,9 +239,10 @@ def _left_alone(root: Path, manifest: Manifest) -> dict[str, int]:
     """Tell of the runs that ended badly, which only ``rerun`` takes; how many, by status."""
     from dlperf_hpc.cli.rerun import taken_by_default
     from dlperf_hpc.cli.submission import unresolved_in_sweep
+    from dlperf_hpc.engines import get_engine
 
     found = unresolved_in_sweep(root, manifest)
-    found.tell(taken_by_default())
+    found.tell(taken_by_default(get_engine(manifest.engine)))
     return found.counts
 
 

@@ -27,7 +27,7 @@ from dlperf_hpc.records.layout import BOUND, MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Environment, Site
-    from dlperf_hpc.records.ledger import Task
+    from dlperf_hpc.records.ledger import Ledger, Task
     from dlperf_hpc.records.manifest import Array, Manifest, Submission
 
 DEFAULT_BOUND = 1001
@@ -302,6 +302,11 @@ class Engine(ABC):
     @abstractmethod
     def cancel(self, jobs: Collection[str]) -> None:
         """End these jobs, and no others."""
+
+    def settle(self, ledger: Ledger) -> Sequence[str]:
+        """End what is left of a process that was interrupted, in whose own queue the sweep's runs
+        were; the ids of those that had not begun. Call it with the lock held."""
+        return ()
 
     def idle(self) -> bool:
         """Whether nothing of this process's can change any more; False where nobody knows."""

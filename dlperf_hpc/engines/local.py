@@ -10,12 +10,14 @@ import queue
 import shlex
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
 from collections.abc import Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -24,11 +26,13 @@ from dlperf_hpc.engines.base import Answer, Capacity, CheckResult, Engine, Respo
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, number_of
 from dlperf_hpc.files import open_append
 from dlperf_hpc.model.result import Status
+from dlperf_hpc.pools import end_with
 from dlperf_hpc.records import layout
+from dlperf_hpc.records.collect import quick_results
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Environment, Site
-    from dlperf_hpc.records.ledger import Task
+    from dlperf_hpc.records.ledger import Ledger, Task
     from dlperf_hpc.records.manifest import Array, Manifest, Submission
 
 _LOOK_S = 0.5
@@ -123,6 +127,26 @@ class LocalEngine(Engine):
         """End the running task if it is one of theirs, and let none of the others start."""
         self._queue.cancel(self._queue.tasks_of(jobs))
 
+    def settle(self, ledger: Ledger) -> list[str]:
+        """Kill what ranks are left, and make the record of each run that began and has no end."""
+        left: list[str] = []
+        if not self.idle():
+            return left
+        _end_leftovers(ledger.root)
+        here, tasks = socket.gethostname(), ledger.tasks()
+        hosts = {row.job_id: row.host for row in ledger.submissions}
+        for result in quick_results(ledger).results:
+            task = tasks.get(result.run.id)
+            if task is None or result.status.finished or hosts.get(task.job_id) != here:
+                continue
+            output = ledger.root / layout.JOBS / f"{task.name}.out"
+            if not output.exists():
+                left.append(result.run.id)
+                continue
+            epilogue = base.run_program(ledger.root, task.array).epilogue
+            _run_epilogue(QueuedTask(task.name, (), _variables(task.name), output, 0, epilogue))
+        return left
+
     def idle(self) -> bool:
         """Whether the queue is empty."""
         return self._queue.idle()
@@ -158,15 +182,7 @@ def queued_task(
     """The mpiexec of one task, which is called ``<job>_<index>``."""
     environment = site.environment_named(array.environment)
     argv = environment.task_command(root, program.arguments, program.supervised)
-    env = {
-        **base.clean_environment(),
-        # Where a rank finds which task it is of: dlperf_hpc.records.layout.
-        "SUBMITIT_MPIEXEC_JOB_ID": name,
-        "SUBMITIT_MPIEXEC_TASK": name.rpartition("_")[2],
-        **environment.local_variables(),
-    }
-    if program.bound:
-        env[layout.BOUND] = program.bound
+    env = {**_variables(name), **environment.local_variables()}
     if ENGINE.without_mpi(environment, [array]):
         env[layout.MPI_VARIABLE] = layout.NO_MPI
     else:
@@ -182,6 +198,13 @@ def queued_task(
         gate=program.gate,
         marker=program.marker,
     )
+
+
+def _variables(name: str) -> dict[str, str]:
+    """Where a rank finds which task it is of: dlperf_hpc.records.layout."""
+    index = name.rpartition("_")[2]
+    named = {"SUBMITIT_MPIEXEC_JOB_ID": name, "SUBMITIT_MPIEXEC_TASK": index}
+    return {**base.clean_environment(), **named}
 
 
 def _typed(task: QueuedTask) -> str:
@@ -297,8 +320,11 @@ class TaskQueue:
         """Start none of these tasks, and end the one that runs; returns when it is gone."""
         for task in tasks:
             task.cancelled.set()
-        while any(task.state == "RUNNING" for task in tasks):
+        while any(task.state == "RUNNING" for task in tasks) and self._lives():
             time.sleep(_POLL_S)
+
+    def _lives(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
 
     def _work(self) -> None:
         while True:
@@ -310,7 +336,7 @@ class TaskQueue:
             # Where the gate cannot be run the run begins, and says itself what is wrong.
             if not (task.marker and task.marker.is_file() and _run_ours(task, task.gate) == 0):
                 code = _run(task)
-                _run_ours(task, [*task.epilogue, str(code)])
+                _run_epilogue(task, code)
             task.state = "FAILED" if code else "FINISHED"
 
 
@@ -321,10 +347,10 @@ def _run(task: QueuedTask) -> int:
             return 126  # what it would print has no place: the epilogue says why
         try:
             process = subprocess.Popen(
-                list(task.argv), env=dict(task.env),
+                list(task.argv), env={**task.env, **_mark(_root(task))},
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
-                pass_fds=base.inherited_descriptors,  # the lock must outlive this process
                 start_new_session=True,  # Ctrl-C is ours to pass on, after we have noted it
+                preexec_fn=partial(end_with, os.getpid()),  # we may be killed
             )  # fmt: skip
         except OSError as error:
             note(output, f"{task.argv[0]}: {error}")
@@ -352,29 +378,83 @@ def _wait(task: QueuedTask, process: subprocess.Popen[bytes], output: BinaryIO) 
     while process.poll() is None:
         if task.cancelled.is_set():
             note(output, "dlperf_hpc: CANCELLED by the user")
-            return _end(process)
+            _end(task, process)
+            return layout.INTERRUPTED
         if time.monotonic() > deadline:
             note(output, f"dlperf_hpc: CANCELLED DUE TO TIME LIMIT of {task.timeout_s:g} s")
-            return _end(process)
+            return _end(task, process)
         time.sleep(_POLL_S)
     return process.returncode
 
 
-def _end(process: subprocess.Popen[bytes]) -> int:
-    """SIGTERM, then SIGKILL, to mpiexec and everything it started."""
+def _end(task: QueuedTask, process: subprocess.Popen[bytes]) -> int:
+    """SIGTERM, then SIGKILL, to mpiexec and everything it started; what has left its process group
+    is killed then."""
     with contextlib.suppress(ProcessLookupError):
         for number in (signal.SIGTERM, signal.SIGKILL):
             os.killpg(process.pid, number)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return process.wait(_GRACE_S)
-    return process.wait()
+                process.wait(_GRACE_S)
+                break
+    code = process.wait()
+    _end_leftovers(_root(task))
+    return code
+
+
+def _root(task: QueuedTask) -> Path:
+    return task.output.parent.parent
+
+
+def _mark(root: Path) -> dict[str, str]:
+    """By which a sweep's ranks are known: the file of its lock, of which a copy of the directory
+    has another; nothing where there is none."""
+    try:
+        found = os.stat(root / layout.LOCK)
+    except OSError:
+        return {}
+    return {layout.LOCK_MARK: f"{found.st_dev}:{found.st_ino}"}
+
+
+def _end_leftovers(root: Path) -> None:
+    """Kill all of this sweep's ranks on this machine, and wait until they are gone."""
+    deadline = time.monotonic() + _GRACE_S
+    for name, value in _mark(root).items():
+        while _kill_marked(f"{name}={value}".encode()) and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+
+
+def _kill_marked(mark: bytes) -> int:
+    """Kill the processes that have a variable; how many there were. Each is held by a descriptor
+    meanwhile: its number cannot become another process's (pidfd_open(2); Linux 5.3)."""
+    found = 0
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            descriptor = os.pidfd_open(int(pid))
+        except OSError:
+            continue
+        try:
+            if mark in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0"):
+                signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+                found += 1
+        except OSError:  # ended, or another user's
+            continue
+        finally:
+            os.close(descriptor)
+    return found
+
+
+def _run_epilogue(task: QueuedTask, code: int = layout.INTERRUPTED) -> None:
+    _run_ours(task, [*task.epilogue, str(code)])
 
 
 def _run_ours(task: QueuedTask, argv: Sequence[str]) -> int:
     """Run a command of ours in place of a task's ranks, or after them; its exit code."""
     with _output(task) as output:
         try:
-            return subprocess.run(argv, env=dict(task.env), stdout=output, stderr=output).returncode
+            # Not in the terminal's process group: Ctrl-C is not for it.
+            return subprocess.run(
+                argv, env=dict(task.env), stdout=output, stderr=output, start_new_session=True
+            ).returncode
         except OSError as error:
             note(output, f"{argv[0]}: {error}")
             return 127

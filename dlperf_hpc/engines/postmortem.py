@@ -53,14 +53,16 @@ _ENDS = {status.value for status in Status if status.finished} - {Status.CANCELL
 def explain(code: int, output: str, failures: Sequence[Failure], ranks: int = 0) -> Verdict:
     """How a run without a record ended, by all that is left of it; ``ranks`` is how many there
     should have been. In order of belief: a fault of Slurm's own; a rank's own account of its own
-    error; who did not come where the others waited; what ended the run from outside or killed a
-    rank, as launcher and kernel print it; a rank's account of another's end (a lost connection
-    before a signal); other words; the exit code."""
+    error; an interrupt of the sweep; who did not come where the others waited; what ended the run
+    from outside or killed a rank, as launcher and kernel print it; a rank's account of another's
+    end (a lost connection before a signal); other words; the exit code."""
     if found := read_in(output, Where.SLURM):
         return found
     own = [failure for failure in failures if not failure.consequence]
     for failure in own[:1]:
         return _who_killed(failure, output) or failure.verdict
+    if code == layout.INTERRUPTED:
+        return Verdict(Status.CANCELLED, "interrupted", ENDED_BY)
     if found := _who_did_not_come(output, failures, ranks) or read_in(output, Where.OUTPUT):
         return found
     lost = [failure for failure in failures if failure.status is not Status.CANCELLED]

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import contextlib
 import re
+import signal
 import sys
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection as Ids
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.engines.base import Answer, Engine, TaskState
+from dlperf_hpc.engines.base import Answer, Engine, TaskState, inherited_descriptors
 from dlperf_hpc.engines.postmortem import verdict_of_output
+from dlperf_hpc.engines.submit import submit_lock
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.model.case import Run
@@ -65,13 +68,33 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     process's own is not asked: its runs tell everything on disk."""
     reporting = _report_task(ledger)
     end = _report_end(ledger.root, reporting)
-    collection = replace(quick_results(ledger), report_job=end)
     engine = get_engine(ledger.manifest.engine)
+    waited = _settle(ledger, engine) if ask_scheduler and not engine.detached else ()
+    collection = replace(quick_results(ledger), report_job=end)
     if not engine.detached:
-        return replace(collection, jobs=_jobs_by_logs(ledger, collection.results))
+        results = tuple(_interrupted(each, waited) for each in collection.results)
+        return replace(collection, results=results, jobs=_jobs_by_logs(ledger, results))
     if not ask_scheduler:
         return collection
     return _with_engine(ledger, engine, collection, None if end else reporting, insist)
+
+
+def _settle(ledger: Ledger, engine: Engine) -> Sequence[str]:
+    """Settle what is left of a process that was interrupted, unless one lives, which holds the
+    lock, or the directory is another's; the ids of the runs that waited in its queue."""
+    with contextlib.suppress(LedgerError), contextlib.ExitStack() as held:
+        ownership.refuse_foreign(ledger.root)
+        if not inherited_descriptors:
+            held.enter_context(submit_lock(ledger.root, -1.0))
+        return engine.settle(ledger)
+    return ()
+
+
+def _interrupted(result: RunResult, waited: Ids[str]) -> RunResult:
+    """A run as it stands; one that waited in a queue which has gone was cancelled with it."""
+    if result.run.id not in waited:
+        return result
+    return replace(result, status=Status.CANCELLED, reason="interrupted before it began")
 
 
 def _with_engine(
@@ -177,8 +200,10 @@ def _job_of(task: Task, state: TaskState | None) -> RunJob:
 def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunResult, str]:
     """How one run stands, its log read whole, and what the scheduler says of its task, in words.
     Nothing is written down."""
-    result, task = result_of(ledger, run), ledger.tasks().get(run.id)
     engine = get_engine(ledger.manifest.engine)
+    if ask_scheduler and not engine.detached:
+        _settle(ledger, engine)
+    result, task = result_of(ledger, run), ledger.tasks().get(run.id)
     kept = ""
     if words := ledger.last_words().get(run.id):
         kept = f"said finally: {words.status.value}: {words.reason}"
@@ -289,20 +314,33 @@ class _StateResolver:
 
 
 def follow(root: Path, poll_s: float, quiet: bool = False) -> None:
-    """Return when no run can change any more. Ctrl-C ends runs whose queue is this process's own; a
-    cluster's go on. Runs of which neither disk nor scheduler says anything are waited for a few
-    minutes only: their files may be slow to show, but they may also never come."""
+    """Return when no run can change any more. Whatever ends this process, but SIGKILL, ends runs
+    whose queue is its own; a cluster's go on. Runs of which neither disk nor scheduler says
+    anything are waited for a few minutes only: their files may be slow to show, but they may also
+    never come."""
     ledger = read_ledger(root)
     engine = get_engine(ledger.manifest.engine)
     try:
+        if not engine.detached:
+            _on_signals(signal.SIG_DFL, signal.default_int_handler)
         with _progress(quiet) as progress:
             _watch(root, engine, poll_s, progress)
-    except KeyboardInterrupt:
+    except BaseException:  # also of a terminal that was closed
         if not engine.detached:
-            print("ending the run that is measured now", file=sys.stderr)
+            _on_signals(signal.default_int_handler, signal.SIG_IGN)
+            with contextlib.suppress(OSError):
+                print("ending the run that is measured now", file=sys.stderr)
             with contextlib.suppress(LedgerError):  # nothing was submitted
                 engine.cancel(engine.live_jobs(root, ledger.noted()))
         raise
+
+
+def _on_signals(before: Any, handler: Any) -> None:
+    """Handle so the signals that end a process and were handled in the way ``before``: one that
+    nohup or a shell has set aside stays so."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is before:
+            signal.signal(number, handler)
 
 
 def _watch(root: Path, engine: Engine, poll_s: float, progress: Progress) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import socket
 import sys
 import time
 import uuid
@@ -127,7 +128,9 @@ def missing_arrays(
     if new:
         return ledger.arrays
     requested = ledger.manifest.runs if requested is None else requested
-    if not get_engine(ledger.manifest.engine).detached:
+    engine = get_engine(ledger.manifest.engine)
+    if not engine.detached:
+        engine.settle(ledger)
         return _missing_here(ledger, requested)
     wanted, tasks = {*map(_id, requested)}, ledger.tasks()
     kept_back = {array.token for array in ledger.kept_back()}
@@ -308,10 +311,12 @@ def never_fits(array: Array, limit: Limit) -> bool:
 
 def submit_noted(ledger: Ledger, site: Site, array: Array, program: TaskProgram) -> Response:
     """What came of an array, on disk already."""
-    root, row = ledger.root, Submission(array.name, array.token)
+    root, engine = ledger.root, get_engine(ledger.manifest.engine)
+    host = socket.gethostname() * (not engine.detached)
+    row = Submission(array.name, array.token, host=host)
     add_submission(root, row)
     try:
-        response = get_engine(ledger.manifest.engine).submit(root, array, site, program)
+        response = engine.submit(root, array, site, program)
     except OSError as error:
         raise LedgerError(
             f"{error.filename or root}: cannot be written: {error.strerror}; {array.name} was"

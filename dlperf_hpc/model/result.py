@@ -46,6 +46,11 @@ class Status(str, Enum):
         return self.finished and self is not Status.OK
 
 
+def interruption(seconds: float | None) -> str:
+    """The reason of a run that stood still for so long; '' for any other."""
+    return f"interrupted for {seconds:.0f} s" if seconds else ""
+
+
 @dataclass(frozen=True)
 class Window:
     """The timed window, over all ranks. Times in seconds unless the name says ms.
@@ -57,7 +62,8 @@ class Window:
     after the window, is the share of an optimizer step that goes when gradient synchronisation
     does; noise can make it negative. ``attention`` has the kernels of one iteration of the warm-up,
     joined by ``+``. Of a compiled model ``graphs`` and ``graph_breaks`` are those until the window
-    ended, ``recompiles`` those in it: the most of any rank.
+    ended, ``recompiles`` those in it: the most of any rank. ``interrupted_s`` is the longest that a
+    rank stood still.
     """
 
     warmup: int
@@ -85,6 +91,12 @@ class Window:
     graphs: int | None = None
     graph_breaks: int | None = None
     recompiles: int | None = None
+    interrupted_s: float | None = None
+
+    @property
+    def interruption(self) -> str:
+        """Why a window does not count in which a rank stood still; '' for any other."""
+        return interruption(self.interrupted_s)
 
     @property
     def samples_per_s(self) -> float:

@@ -118,7 +118,7 @@ SUBMISSION: tuple[dict[str, Form], dict[str, Form]] = (
     {
         "job_id": text(f"(?:{_JOB})?"),
         **dict.fromkeys(("error", "limit"), is_printable),
-        "time": is_line,
+        **dict.fromkeys(("time", "host"), is_line),
     },
 )
 FINAL_STATE: tuple[dict[str, Form], dict[str, Form]] = (

@@ -100,8 +100,10 @@ EXCLUDED = "DLPERF_EXCLUDED"  # the nodes that an array may not have whatever it
 JOB_SECONDS = "DLPERF_JOB_SECONDS"  # how old the job was as this repeat began
 MPI_VARIABLE = "DLPERF_MPI"  # how ranks find each other: mpi, or none where there is one only
 NO_MPI = "none"
+LOCK_MARK = "DLPERF_LOCK"  # of which sweep's lock the ranks are that this machine runs
 REQUEUE = 75  # the epilogue's exit code where the scheduler may put the task back in the queue
 JOB_ENDS = 76  # the epilogue's exit code where no other run of this job can follow
+INTERRUPTED = 256  # for the epilogue: in place of the ranks' exit code; no process has it
 
 
 def task_index(env: Mapping[str, str] = os.environ) -> int:

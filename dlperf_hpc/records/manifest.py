@@ -335,7 +335,8 @@ def damage(error: Exception) -> str:
 @dataclass(frozen=True)
 class Submission:
     """An array the scheduler took (``job_id``), refused (``error``), or has no room for as yet
-    (``limit``, in its words). A row with none of them was written before the scheduler answered."""
+    (``limit``, in its words). A row with none of them was written before the scheduler answered.
+    ``host``: where the process ran in whose own queue it was; '' for a scheduler's."""
 
     array: str
     token: str
@@ -343,6 +344,7 @@ class Submission:
     error: str = ""
     time: str = ""
     limit: str = ""
+    host: str = ""
 
     @property
     def unanswered(self) -> bool:

@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular, write_once
 from dlperf_hpc.model.case import Measure, known_fields
 from dlperf_hpc.model.checks import misfits, parse
-from dlperf_hpc.model.result import Status
+from dlperf_hpc.model.result import Status, interruption
 from dlperf_hpc.records.failures import LOSS, MUST, SIGNS, Verdict, found_in
 from dlperf_hpc.records.failures import WINDOW as BY_WINDOW
 from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END
@@ -48,8 +48,8 @@ class Ending:
     in its lines, ``first`` the first one, ``format`` the log format that read it, or a total;
     ``bad_loss`` is the first iteration whose loss was not finite. ``stopped`` is when we ended it
     (UTC), ``left_out`` how many lines the log has no room for, ``timed`` that a Timer in the
-    program printed its window. ``failed``, ``broken`` and ``met`` are those of
-    :class:`dlperf_hpc.records.failures.Signs`.
+    program printed its window, ``interrupted_s`` how long it stood still in the window. ``failed``,
+    ``broken`` and ``met`` are those of :class:`dlperf_hpc.records.failures.Signs`.
     """
 
     rank: int
@@ -68,6 +68,7 @@ class Ending:
     broken_at: str = ""
     met: str = ""
     timed: bool = False
+    interrupted_s: float | None = None
 
 
 def lines_of(folder: Path, rank: int) -> Path:
@@ -229,6 +230,7 @@ def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verd
         or _by_loss(endings, last)
         or _by_missing_line(endings, read.must)
         or _by_window(endings, measure.warmup, last)
+        or _by_stop(endings)
         or Verdict(Status.OK)
     )
 
@@ -281,6 +283,13 @@ def _by_window(endings: Sequence[Ending], warmup: int, last: int) -> Verdict | N
         f"the program ended with exit code 0 after iteration {reached}, and the window lies {lies}"
     )
     return Verdict(Status.PARTIAL, reason, BY_WINDOW)
+
+
+def _by_stop(endings: Sequence[Ending]) -> Verdict | None:
+    if _values(endings, "timed") and not _values(endings, "iteration"):
+        return None  # the Timer knows whether it was in the window
+    still = max(_values(endings, "interrupted_s"), default=0.0)
+    return Verdict(Status.PARTIAL, interruption(still), BY_WINDOW) if still else None
 
 
 def _by_what_broke(endings: Sequence[Ending]) -> Verdict | None:
@@ -341,6 +350,7 @@ def end(attempt: Attempt, measure: Measure, read: ReadTable) -> None:
         "stopped": _least(endings, "stopped"),
         "failed": next(iter(_values(endings, "failed")), None),
         "broken": next(iter(_values(endings, "broken")), None),
+        "interrupted_s": max(_values(endings, "interrupted_s"), default=None),
         "left_out": sum(_values(endings, "left_out")) or None,
     }
     log_event(attempt, PROGRAM_END, program)

@@ -27,7 +27,7 @@ from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.store import AnyAttempt, begin_log, finish, log_event
 from dlperf_hpc.timer.config import OF_WINDOW, Load, ProcessGroup, TimerConfig
 from dlperf_hpc.train import joblog, measurement
-from dlperf_hpc.train.measurement import IterationClock, RankTimes
+from dlperf_hpc.train.measurement import IterationClock, RankTimes, Stops
 
 SWEEP = "timer"
 _MOST_REPEATS = 100_000
@@ -303,6 +303,7 @@ class RankWindow(RankTimes):
     samples: list[int | None]
     optimizer_steps: tuple[int, ...]
     remarks: tuple[str, ...] = ()
+    interrupted_s: float = 0.0
 
     def known_samples(self, load: Load) -> list[int]:
         """Samples of the iterations of which they are known."""
@@ -325,6 +326,7 @@ class WindowClock:
     def start(self) -> None:
         """Start the clock; after a sync, and after the processes have met."""
         self.opened = time.time()
+        self.stops = Stops()
         self._started = time.perf_counter_ns()
         self._clock.mark(None)
 
@@ -336,6 +338,7 @@ class WindowClock:
         self._clock.mark(loss)
         if last:
             self.elapsed_s = (time.perf_counter_ns() - self._started) / 1e9
+            self.stops.end()
 
     def step_times(self) -> list[float]:
         """Seconds of each iteration. Waits for the device."""

@@ -345,6 +345,7 @@ class Timer:
             data_wait_s=None if self._waited_ns is None else self._waited_ns / 1e9,
             memory_mb=clock.memory_mb(),
             optimizer_steps=tuple(self._steps),
+            interrupted_s=clock.stops.seconds,
             remarks=(*odd, *self._remarks, *unwaited(self._sync), *self._odd_loops(clock)),
         )
         row = (mine, self._refusal)
@@ -355,10 +356,13 @@ class Timer:
             for why in filter(None, (why for _, why in rows)):
                 raise MeasurementError(why)
             window = aggregate.over_all(windows, self._config.load, measure, found.size)
+            status, why = Status.PARTIAL, window.interruption
         except MeasurementError as error:
+            status, why = Status.FAILED, str(error)
+        if why:
             median = aggregate.median_ms(windows)
-            reason = f"{error} (an iteration took {median:.2f} ms, median)"
-            self._end(Verdict(Status.FAILED, reason, WINDOW))
+            reason = f"{why} (an iteration took {median:.2f} ms, median)"
+            self._end(Verdict(status, reason, WINDOW))
             return
         self._ended, self._window = True, window
         self._log(lambda attempt: aggregate.log_window(attempt, measure, window, windows))

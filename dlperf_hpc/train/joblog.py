@@ -284,10 +284,12 @@ def log_checkpoint(attempt: Attempt, checkpoint: Checkpoint | None, reason: str)
 
 
 def end_ok(attempt: Attempt, measured: Measured, checkpoint: Checkpoint | None = None) -> None:
-    """The record of a run whose window is in the log; it ends the run ok. Whoever is first does."""
+    """The record of a run whose window is in the log; it ends the run ok, or partial if a rank
+    stood still in the window. Whoever is first does."""
+    window = measured.window(attempt.run.case)
     detail = {
         **measured.facts,
-        "window": asdict(measured.window(attempt.run.case)),
+        "window": asdict(window),
         "detail": {
             **measurement.detail(measured.windows, measurement.mean_losses(measured.windows)),
             "rank_compute_ms": list(measured.communication.rank_ms),
@@ -297,7 +299,10 @@ def end_ok(attempt: Attempt, measured: Measured, checkpoint: Checkpoint | None =
     }
     if checkpoint:
         detail["checkpoint"] = asdict(checkpoint)
-    finish(attempt, Status.OK, detail=detail)
+    status = Status.OK
+    if window.interruption:
+        status = Status.PARTIAL
+    finish(attempt, status, window.interruption, detail=detail)
 
 
 def log_gpus(attempt: Attempt, states: Sequence[dict[str, dict[str, Any]]]) -> None:

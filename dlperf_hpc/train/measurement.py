@@ -18,6 +18,7 @@ from __future__ import annotations
 import gc
 import math
 import statistics
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +35,7 @@ from dlperf_hpc.train.session import Session
 
 _FEWEST = 2  # steps with and without all-reduce, each, that there must be room for
 _MOST_OF_WINDOW = 0.1
+_EVERY_S, _STILL_S = 0.1, 2.0  # between two looks; what more is no busy machine
 _MARGIN, _MARGIN_S = 3.0, 10.0  # times what the steps will take, and seconds to end in
 
 
@@ -69,6 +71,41 @@ class IterationClock:
         return [(b - a) / 1e9 for a, b in zip(self._stamps, self._stamps[1:])]
 
 
+class Stops:
+    """For how long this process stood still since (``seconds``): stopped by a signal, or with its
+    job or machine. A thread that looks ten times a second did not come to it, and the process used
+    no CPU time: one that computes, without giving the interpreter back, does."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def end(self) -> float:
+        """Look no longer; the seconds."""
+        self._over.set()
+        self._thread.join()
+        return self.seconds
+
+    def _look(self) -> None:
+        over, usual, at, cpu = False, 0.0, _clock(), time.process_time()
+        while not over:
+            over, before, used = self._over.wait(_EVERY_S), at, cpu
+            at, cpu = _clock(), time.process_time()
+            still, used = at - before - _EVERY_S, cpu - used
+            # Beside a stop lies what the process did until it, and after it.
+            if still > _STILL_S and used < 0.1 * still + 2 * usual:
+                self.seconds += still
+            else:
+                usual = used
+
+
+def _clock() -> float:
+    """Seconds, those in which the machine slept among them."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
 @dataclass(frozen=True)
 class RankTimes:
     """One rank's window, of a run of ours or a loop under a Timer. ``opened`` is seconds since the
@@ -79,6 +116,7 @@ class RankTimes:
     step_times: list[float]
     data_wait_s: float | None
     memory_mb: float | None
+    interrupted_s = 0.0  # a field of those that can tell
 
 
 @dataclass(frozen=True)
@@ -91,6 +129,7 @@ class MeasuredWindow(RankTimes):
     skipped_steps: int
     moved: bool
     execution: Mapping[str, Any] = field(default_factory=dict)
+    interrupted_s: float = 0.0
 
 
 def warm_up(session: Session, iterations: int, beat: Callable[[], None]) -> float:
@@ -151,7 +190,9 @@ def measure_window(
         session.synchronize()
         world.barrier()
         opened = time.time()
+        stops = Stops()
         elapsed = timed_loop(session, iterations, beat)
+        interrupted_s = stops.end()
         world.barrier()
     execution: Mapping[str, Any] = getattr(session, "execution", dict)()
     steps, skipped = session.counts()
@@ -167,6 +208,7 @@ def measure_window(
         data_wait_s=session.data_wait_s(),
         memory_mb=session.memory_mb(),
         execution=execution,
+        interrupted_s=interrupted_s,
     )
 
 
@@ -243,6 +285,7 @@ def figures(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dic
         "memory_mb": max(memory, default=None),
         "drift": drift(times),
         "steady": is_steady(times),
+        "interrupted_s": max(each.interrupted_s for each in windows) or None,
     }
 
 

@@ -36,6 +36,7 @@ from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.supervision import FAILED, HANG, WINDOW, Port, Stop
 from dlperf_hpc.sweepfile.programs import UserProgram
+from dlperf_hpc.train.measurement import Stops
 from dlperf_hpc.train.program.launching import another_port
 from dlperf_hpc.train.program.stdout import ProgramOutput
 from dlperf_hpc.train.watchdog import NOTICE_S
@@ -45,6 +46,7 @@ _GONE_WITHIN_S = 5.0
 _PMI = ("PMI_FD", "PMI_RANK_FD")  # descriptors through which a child of MPI joins its launcher
 _TICK_S = 0.2
 _LOOK_S = 1.0  # between two looks for what another supervisor asks
+_SILENT_S = 2.0  # of a program that prints more often it costs nothing to know that it goes on
 _LINES_BEHIND, _SECONDS_BEHIND = 2, 5.0  # of the window, before its program is ended
 _GRACE_S = 20.0  # between SIGTERM and SIGKILL, behind the window
 _GRACE_OUTSIDE_S = 7.0  # where somebody else waits for our end: the local queue 10 s, Slurm 30
@@ -174,6 +176,13 @@ def descendants(root: int) -> list[int]:
     return found
 
 
+def _is_stopped(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2]
+        return fields.split()[:1] == ["T"]
+    return False
+
+
 @dataclass(frozen=True)
 class End:
     """How the child ended: ``status`` is None where nothing failed."""
@@ -217,18 +226,23 @@ class ProgramWatch:
     _stopped: str = ""
     _kill_at: float = float("inf")
     _behind: tuple[int, float] | None = None
+    _heard: float = 0.0
+    _still_s: float = 0.0  # of its supervisor, as far as it is known here
+    interrupted_s: float = 0.0
 
     def until_end(self) -> End:
         """Read what it prints until it has ended."""
-        child = self.child
+        child, stops = self.child, Stops()
         with selectors.DefaultSelector() as selector:
             selector.register(child.output, selectors.EVENT_READ)
             while (code := child.poll()) is None:
                 if selector.select(_TICK_S) and not self._read():
                     selector.unregister(child.output)  # it closed its output, and goes on
                     time.sleep(_TICK_S)
+                self._note_stops(stops.seconds)
                 self._look()
         died = utc(time.time() + _SKEW_S)
+        stops.end()
         self._drain()
         return self._ended(code, died)
 
@@ -239,15 +253,28 @@ class ProgramWatch:
         except BlockingIOError:
             return True
         if data:
+            self._heard = time.monotonic()
             self.output.take(data)
             self._note_progress()
         return bool(data)
+
+    def _note_stops(self, still_s: float) -> None:
+        """Add up for how long the supervisor, or a process of a program that is silent, stood still
+        in the window; without iterations in all of its life."""
+        measure, seen, now = self.manifest.measure, self._seen, time.monotonic()
+        seconds, self._still_s = still_s - self._still_s, still_s
+        silent = now - self._looked > _LOOK_S and now - self._heard > _SILENT_S
+        if silent and any(map(_is_stopped, descendants(os.getpid()))):
+            seconds += min(now - self._looked, 2 * _LOOK_S)
+        if seen is None or measure.warmup <= seen < measure.warmup + measure.iterations:
+            self.interrupted_s += seconds
 
     def _note_progress(self) -> None:
         done = self.output.progress.iteration
         if done is not None and done != self._seen:
             if self._seen is None:
                 supervision.note_iteration(self.folder)
+                self.interrupted_s = 0.0  # before its first iteration
             self._seen, self._beat = done, time.monotonic()
         elif done is None and self.program.read.tells_format:
             # A pattern may be wrong: until a line fits it, whoever prints does not hang.

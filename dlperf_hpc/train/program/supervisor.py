@@ -195,6 +195,7 @@ class Supervisor:
             broken_at=signs.broken_at,
             met=" ".join(map(str, sorted(signs.met))),
             timed=progress.timed,
+            interrupted_s=watch.interrupted_s or None,
         )
         supervision.leave_ending(folder, ending)
         _together(attempt, folder)

@@ -3,7 +3,8 @@
 ``steps.py STEPS MS BATCH [WHAT [DIRECTORY]]``; ``WHAT``: hang, nan, fork, lazy (ends without
 training), fail, deaf (does not heed SIGTERM), buffer (prints many lines at once), resume (as from a
 checkpoint), port and busy (the port at which ranks meet is taken: at the first try, always), timer
-(its iterations go through a Timer, and it prints none), bar (draws a progress bar, which no newline
+(its iterations go through a Timer, and it prints none), nested (leaves a process of another session
+that does not heed SIGTERM), bar (draws a progress bar, which no newline
 ends).
 """
 
@@ -62,8 +63,10 @@ def main() -> None:
     if what == "fork":
         subprocess.Popen(["sleep", "4711"], start_new_session=True)
         subprocess.Popen(["sh", "-c", "sleep 4712 & sleep 4713"])
-    if what == "deaf":
+    if what in ("deaf", "nested"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    if what == "nested":
+        subprocess.Popen(["sleep", "600"], start_new_session=True)
     if what in ("port", "busy") and rank == 0:
         listen(Path(sys.argv[5], what if what == "port" else f"{time.time()}"))
     if what == "timer":
