@@ -57,8 +57,6 @@ format = "megatron"
 TORCHRUN = (
     '"torchrun", "--nproc-per-node", "{gpus_per_node}", "--master-port", "{port}", "steps.py"'
 )
-    '"torchrun", "--nproc-per-node", "{gpus_per_node}", "--master-port", "{port}", "steps.py"'
-)
 SWEEPS: dict[str, str] = {
     "any program": ANY.format(launch="rank", programs=PROGRAMS, words='"steps.py"', what="plain"),
     "deaf": ANY.format(launch="rank", programs=PROGRAMS, words='"steps.py"', what="deaf"),
