@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
+from time import clock_gettime, process_time
 from typing import Any
 
 from dlperf_hpc.errors import MeasurementError
@@ -35,6 +36,7 @@ from dlperf_hpc.train.session import Session
 
 _FEWEST = 2  # steps with and without all-reduce, each, that there must be room for
 _MOST_OF_WINDOW = 0.1
+_CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while a machine sleeps
 _EVERY_S, _STILL_S = 0.1, 2.0  # between two looks; what more is no busy machine
 _MARGIN, _MARGIN_S = 3.0, 10.0  # times what the steps will take, and seconds to end in
 
@@ -89,21 +91,16 @@ class Stops:
         return self.seconds
 
     def _look(self) -> None:
-        over, usual, at, cpu = False, 0.0, _clock(), time.process_time()
+        over, usual, at, cpu = False, 0.0, clock_gettime(_CLOCK), process_time()
         while not over:
             over, before, used = self._over.wait(_EVERY_S), at, cpu
-            at, cpu = _clock(), time.process_time()
+            at, cpu = clock_gettime(_CLOCK), process_time()
             still, used = at - before - _EVERY_S, cpu - used
             # Beside a stop lies what the process did until it, and after it.
             if still > _STILL_S and used < 0.1 * still + 2 * usual:
                 self.seconds += still
             else:
                 usual = used
-
-
-def _clock() -> float:
-    """Seconds, those in which the machine slept among them."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 @dataclass(frozen=True)

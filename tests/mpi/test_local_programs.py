@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -239,6 +240,24 @@ def test_ctrl_c_ends_the_program(place: Workplace) -> None:
     (result,) = full_results(place.directory("odd")).results
     assert result.status is Status.CANCELLED, result.reason
     assert not processes_of("100000 20 8 plain")
+
+
+def test_a_program_that_was_stopped_in_its_window_does_not_count(place: Workplace) -> None:
+    spec = sweep_of(place, ["plain"], steps="1234")
+    text = spec.read_text().replace("iterations = 10", "iterations = 100")
+    spec.write_text(text.replace("iteration_s = 3.0", "iteration_s = 60.0"))
+    argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), "--cluster", "local"]
+    with subprocess.Popen([*argv, "--json"], cwd=place.root, env=dict(place.env)) as sweep:
+        log = place.directory("odd") / "mine/toy/bz4/1n2g/toy_b4_fp32_1.log"
+        wait_until(lambda: log.exists() and log.read_bytes().count(b" 0| ") > 5, 60, "the window")
+        pids = [int(line.split()[0]) for line in processes_of("steps.py 1234 20 8 plain")]
+        for number in (signal.SIGSTOP, signal.SIGCONT):
+            for pid in pids:
+                os.kill(pid, number)
+            time.sleep(3.5 * (number == signal.SIGSTOP))
+        assert sweep.wait(60) == 1
+    (result,) = full_results(place.directory("odd")).results
+    assert result.status is Status.PARTIAL and re.match(r"interrupted for \d+ s", result.reason)
 
 
 def test_a_program_of_which_nothing_is_read(place: Workplace) -> None:

@@ -102,7 +102,7 @@ def files_of_ok_runs(root: Path) -> dict[Path, bytes]:
         end = read_end(paths.log)
         if end is not None and end.values.get("status") == Status.OK.value:
             there = [paths.log, paths.record, *paths.attempts.glob(f"{paths.log.stem}.attempt*")]
-            kept.update({path: path.read_bytes() for path in there})
+            kept.update({path: path.read_bytes() for path in there if path.is_file()})
     return kept
 
 

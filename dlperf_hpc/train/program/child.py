@@ -226,8 +226,10 @@ class ProgramWatch:
     _stopped: str = ""
     _kill_at: float = float("inf")
     _behind: tuple[int, float] | None = None
-    _heard: float = 0.0
+    _heard: float = field(default_factory=time.monotonic)
     _still_s: float = 0.0  # of its supervisor, as far as it is known here
+    _noted: float = 0.0
+    _known: float = 0.0  # until when a stop is among those that are added up
     interrupted_s: float = 0.0
 
     def until_end(self) -> End:
@@ -263,9 +265,13 @@ class ProgramWatch:
         in the window; without iterations in all of its life."""
         measure, seen, now = self.manifest.measure, self._seen, time.monotonic()
         seconds, self._still_s = still_s - self._still_s, still_s
+        late, self._noted = now - self._noted > _LOOK_S, now
         silent = now - self._looked > _LOOK_S and now - self._heard > _SILENT_S
-        if silent and any(map(_is_stopped, descendants(os.getpid()))):
-            seconds += min(now - self._looked, 2 * _LOOK_S)
+        if late:  # this process was stopped itself
+            self._known = now
+        elif silent and any(map(_is_stopped, descendants(os.getpid()))):
+            seconds += now - max(self._heard, self._known)
+            self._known = now
         if seen is None or measure.warmup <= seen < measure.warmup + measure.iterations:
             self.interrupted_s += seconds
 

@@ -1,0 +1,41 @@
+"""Sweeps on this machine, interrupted; ``interrupts.py`` of the campaign interrupts a hundred."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from faults.interrupts import SWEEPS, TOKEN, Count, _judged, _processes, _Sweep, _verb, interrupt
+from sweeping import Workplace, local_environment, wait_until
+
+from dlperf_hpc.cli import status
+
+
+@pytest.mark.parametrize("strike", ["Ctrl-C twice", "SIGKILL"])
+def test_an_interrupted_sweep_has_ends_and_no_ranks(tmp_path: Path, strike: str) -> None:
+    """Its ranks have started processes in sessions of their own, which do not heed SIGTERM."""
+    count = interrupt(tmp_path, strike, "nested", 0.5, random.Random(1))
+    assert count.good and count.runs == 3 and count.interrupted >= 1
+    assert count.otherwise == 0 and count.ok_before + count.interrupted == 3
+
+
+def test_a_sweep_that_goes_on_is_left_alone(tmp_path: Path) -> None:
+    """Whoever looks at it, or at a copy of its directory, ends nothing of it."""
+    place = Workplace(tmp_path, {**local_environment(), TOKEN: str(tmp_path)})
+    root, copy = place.directory("struck"), tmp_path / "copy"
+    sweep = _Sweep(place, place.write("struck.toml", SWEEPS["any program"]))
+    try:
+        wait_until(lambda: sweep.lives() and any(root.rglob("*_1.log")), 60, "the first run")
+        shutil.copytree(root, copy)
+        before = {row["status"] for row in _verb(status.main, root)["runs"]}
+        of_copy = {row["status"] for row in _verb(status.main, copy)["runs"]}
+        alive = _processes(f"{TOKEN}={tmp_path}")
+        assert sweep.lives()
+    finally:
+        sweep.send(signal.SIGKILL)
+        sweep.close()
+    assert "cancelled" not in before and of_copy == {"cancelled"} and alive
+    assert _judged(place, root, {}, True).good and Count().good
