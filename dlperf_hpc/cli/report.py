@@ -6,7 +6,6 @@ import argparse
 import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from dlperf_hpc.errors import LedgerError, number_of, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
+    from dlperf_hpc.logs.scan.search import ScanCache
     from dlperf_hpc.records.manifest import Manifest
 
 SUMMARY = "write speedup tables, CSVs and a plot from job logs"
@@ -72,24 +72,14 @@ def _report(arguments: argparse.Namespace) -> int:
         return _list_writers()
     if not arguments.paths:
         raise usage_error("DIR", "there is no directory and no log to report on")
-    from dlperf_hpc.logs.gather import gather
     from dlperf_hpc.reporting.contents import Report
     from dlperf_hpc.reporting.writers import Unwritable, write_report
 
     base, kinds = _base(arguments.base), _kinds(arguments)
     place, cache = _target(arguments), options.cache(arguments)
-    read = partial(
-        gather,
-        arguments.paths,
-        options.rule(arguments),
-        options.stated_settings(arguments),
-        cache,
-        leave_out=[place.directory],
-    )
-    with reading_bar() as advance:
-        found = read(progress=advance)
-        if _settled(arguments.paths[0], found):
-            found = read(progress=advance)
+    found = _read(arguments, place.directory, cache)
+    if _settled(arguments.paths[0], found):
+        found = _read(arguments, place.directory, cache)
     manifest = found.manifest
     name, site, limits_s = arguments.paths[0].absolute().name, "", {}
     if manifest is not None:
@@ -133,6 +123,14 @@ def _report(arguments: argparse.Namespace) -> int:
 def _named(path: Path) -> str:
     """A path as it was given; of the current directory, which has no name, all of it."""
     return str(path if path.name else path.absolute())
+
+
+def _read(arguments: argparse.Namespace, out: Path, cache: ScanCache) -> Gathered:
+    from dlperf_hpc.logs.gather import gather
+
+    rule, stated = options.rule(arguments), options.stated_settings(arguments)
+    with reading_bar() as advance:
+        return gather(arguments.paths, rule, stated, cache, advance, leave_out=[out])
 
 
 def _settled(path: Path, found: Gathered) -> bool:

@@ -144,7 +144,8 @@ class LocalEngine(Engine):
                 left.append(result.run.id)
                 continue
             epilogue = base.run_program(ledger.root, task.array).epilogue
-            _run_epilogue(QueuedTask(task.name, (), _variables(task.name), output, 0, epilogue))
+            ended = QueuedTask(task.name, (), _variables(task.name), output, 0, epilogue)
+            _run_ours(ended, [*epilogue, str(layout.INTERRUPTED)])
         return left
 
     def idle(self) -> bool:
@@ -320,11 +321,9 @@ class TaskQueue:
         """Start none of these tasks, and end the one that runs; returns when it is gone."""
         for task in tasks:
             task.cancelled.set()
-        while any(task.state == "RUNNING" for task in tasks) and self._lives():
+        thread = self._thread
+        while any(task.state == "RUNNING" for task in tasks) and thread and thread.is_alive():
             time.sleep(_POLL_S)
-
-    def _lives(self) -> bool:
-        return self._thread is not None and self._thread.is_alive()
 
     def _work(self) -> None:
         while True:
@@ -336,7 +335,7 @@ class TaskQueue:
             # Where the gate cannot be run the run begins, and says itself what is wrong.
             if not (task.marker and task.marker.is_file() and _run_ours(task, task.gate) == 0):
                 code = _run(task)
-                _run_epilogue(task, code)
+                _run_ours(task, [*task.epilogue, str(code)])
             task.state = "FAILED" if code else "FINISHED"
 
 
@@ -347,7 +346,7 @@ def _run(task: QueuedTask) -> int:
             return 126  # what it would print has no place: the epilogue says why
         try:
             process = subprocess.Popen(
-                list(task.argv), env={**task.env, **_mark(_root(task))},
+                list(task.argv), env={**task.env, **_mark(task.output.parents[1])},
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is ours to pass on, after we have noted it
                 preexec_fn=partial(end_with, os.getpid()),  # we may be killed
@@ -397,12 +396,8 @@ def _end(task: QueuedTask, process: subprocess.Popen[bytes]) -> int:
                 process.wait(_GRACE_S)
                 break
     code = process.wait()
-    _end_leftovers(_root(task))
+    _end_leftovers(task.output.parents[1])
     return code
-
-
-def _root(task: QueuedTask) -> Path:
-    return task.output.parent.parent
 
 
 def _mark(root: Path) -> dict[str, str]:
@@ -441,10 +436,6 @@ def _kill_marked(mark: bytes) -> int:
         finally:
             os.close(descriptor)
     return found
-
-
-def _run_epilogue(task: QueuedTask, code: int = layout.INTERRUPTED) -> None:
-    _run_ours(task, [*task.epilogue, str(code)])
 
 
 def _run_ours(task: QueuedTask, argv: Sequence[str]) -> int:

@@ -44,6 +44,7 @@ REPORT_ENDED = "dlperf_hpc: the report has ended, exit code"
 """The output of a job that reports (``--report``) ends with these words and the code."""
 _MOST_OUTPUT = 1 << 26  # bytes
 _PATIENCE_S = 180.0
+_EPILOGUE_S = 5.0
 _LIVES_AFTER = {Status.PENDING: "requeued", Status.RUNNING: "its job runs"}
 _NO_OUTPUT = (
     "{0} is not here: another directory stood in this one's place when the job began (it then runs"
@@ -69,7 +70,7 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     reporting = _report_task(ledger)
     end = _report_end(ledger.root, reporting)
     engine = get_engine(ledger.manifest.engine)
-    waited = _settle(ledger, engine) if ask_scheduler and not engine.detached else ()
+    waited = _settle(ledger, engine, ask_scheduler)
     collection = replace(quick_results(ledger), report_job=end)
     if not engine.detached:
         results = tuple(_interrupted(each, waited) for each in collection.results)
@@ -79,15 +80,25 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     return _with_engine(ledger, engine, collection, None if end else reporting, insist)
 
 
-def _settle(ledger: Ledger, engine: Engine) -> Sequence[str]:
+def _settle(ledger: Ledger, engine: Engine, wanted: bool) -> Sequence[str]:
     """Settle what is left of a process that was interrupted, unless one lives, which holds the
     lock, or the directory is another's; the ids of the runs that waited in its queue."""
+    if engine.detached or not wanted:
+        return ()
     with contextlib.suppress(LedgerError), contextlib.ExitStack() as held:
         ownership.refuse_foreign(ledger.root)
         if not inherited_descriptors:
-            held.enter_context(submit_lock(ledger.root, -1.0))
+            # The kernel lists who lives. An epilogue may still hold the lock of one that was killed.
+            patience_s = -1.0 if _is_listed(ledger.root / layout.LOCK) else _EPILOGUE_S
+            held.enter_context(submit_lock(ledger.root, patience_s))
         return engine.settle(ledger)
     return ()
+
+
+def _is_listed(lock: Path) -> bool:
+    with contextlib.suppress(OSError):
+        return f":{lock.stat().st_ino} " in Path("/proc/locks").read_text()
+    return False
 
 
 def _interrupted(result: RunResult, waited: Ids[str]) -> RunResult:
@@ -201,8 +212,7 @@ def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunRe
     """How one run stands, its log read whole, and what the scheduler says of its task, in words.
     Nothing is written down."""
     engine = get_engine(ledger.manifest.engine)
-    if ask_scheduler and not engine.detached:
-        _settle(ledger, engine)
+    _settle(ledger, engine, ask_scheduler)
     result, task = result_of(ledger, run), ledger.tasks().get(run.id)
     kept = ""
     if words := ledger.last_words().get(run.id):

@@ -54,9 +54,7 @@ run = [{words}, "30", "40", "{{global_batch}}", "{what}", "{{scratch}}"]
 [program.mine.read]
 format = "megatron"
 """
-TORCHRUN = (
-    '"torchrun", "--nproc-per-node", "{gpus_per_node}", "--master-port", "{port}", "steps.py"'
-)
+TORCHRUN = '"torchrun", "--nproc-per-node", "2", "--standalone", "steps.py"'
 SWEEPS: dict[str, str] = {
     "any program": ANY.format(launch="rank", programs=PROGRAMS, words='"steps.py"', what="plain"),
     "deaf": ANY.format(launch="rank", programs=PROGRAMS, words='"steps.py"', what="deaf"),
