@@ -88,7 +88,7 @@ def _settle(ledger: Ledger, engine: Engine, wanted: bool) -> Sequence[str]:
     with contextlib.suppress(LedgerError), contextlib.ExitStack() as held:
         ownership.refuse_foreign(ledger.root)
         if not inherited_descriptors:
-            # The kernel lists who lives. An epilogue may still hold the lock of one that was killed.
+            # The kernel lists who lives. An epilogue may still hold the lock of who was killed.
             patience_s = -1.0 if _is_listed(ledger.root / layout.LOCK) else _EPILOGUE_S
             held.enter_context(submit_lock(ledger.root, patience_s))
         return engine.settle(ledger)
