@@ -184,6 +184,8 @@ def queued_task(
     environment = site.environment_named(array.environment)
     argv = environment.task_command(root, program.arguments, program.supervised)
     env = {**_variables(name), **environment.local_variables()}
+    if program.bound:
+        env[layout.BOUND] = program.bound
     if ENGINE.without_mpi(environment, [array]):
         env[layout.MPI_VARIABLE] = layout.NO_MPI
     else:
