@@ -237,6 +237,7 @@ def test_ctrl_c_ends_the_program(place: Workplace) -> None:
         wait_until(lambda: log.exists() and b" 0| " in log.read_bytes(), 60, "a line")
         os.kill(sweep.pid, signal.SIGINT)
         sweep.communicate(timeout=60)
+    place.verb("status", place.directory("odd"))
     (result,) = full_results(place.directory("odd")).results
     assert result.status is Status.CANCELLED, result.reason
     assert not processes_of("100000 20 8 plain")

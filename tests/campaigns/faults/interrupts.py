@@ -162,7 +162,8 @@ class _Sweep:
 
     def send(self, number: int, whole_group: bool = False) -> None:
         if self.lives():
-            (os.killpg if whole_group else os.kill)(self.pid, number)
+            with contextlib.suppress(ProcessLookupError):  # not yet the leader of a group
+                (os.killpg if whole_group else os.kill)(self.pid, number)
 
     def hang_up(self) -> None:
         """Close the terminal: the kernel sends SIGHUP, and nothing can be printed any more."""
