@@ -236,8 +236,9 @@ def open_locked(path: Path, group: int | None = None) -> int | None:
             if found.st_nlink and (replaced or not _open_to_strangers(found, path)):
                 who = f"pid {os.getpid()} of {user_name(os.geteuid())} on {os.uname().nodename}"
                 since = time.strftime("since %Y-%m-%dT%H:%M:%SZ", time.gmtime())
-                os.ftruncate(descriptor, 0)
-                os.pwrite(descriptor, f"{who}, {since}\n".encode(), 0)
+                with contextlib.suppress(OSError):  # on a full disk it holds without a name
+                    os.ftruncate(descriptor, 0)
+                    os.pwrite(descriptor, f"{who}, {since}\n".encode(), 0)
                 stack.pop_all()
                 return descriptor
             if found.st_nlink:  # else who held it before has replaced it

@@ -45,10 +45,16 @@ def submitted(done: Done) -> int:
     return done.stdout.count("submitted: job")
 
 
+def _files(root: Path) -> dict[Path, bytes]:
+    """What a sweep's directory holds itself, but for who had its lock last."""
+    files = (path for path in root.iterdir() if path.is_file() and path.name != layout.LOCK)
+    return {path: path.read_bytes() for path in files}
+
+
 def test_the_same_sweep_again_submits_nothing(place: Workplace, held: Path, queue: Queue) -> None:
     spec, root = place.tiny("again", ["1n1g", "2n1g"], repeats=2), place.directory("again")
     assert submitted(place.verb("sweep", spec, "--site", held)) == 2
-    before = {path: path.read_bytes() for path in root.iterdir() if path.is_file()}
+    before = _files(root)
     again = place.verb("sweep", spec, "--site", held)
     assert submitted(again) == 0 and "nothing is missing" in again.stdout
     for change, told in (
@@ -58,7 +64,7 @@ def test_the_same_sweep_again_submits_nothing(place: Workplace, held: Path, queu
         done = place.verb("sweep", spec, "--site", held, "--set", change)
         assert done.returncode == 2 and told in done.stderr, done.stderr
         assert "another --name" in done.stderr
-    assert {path: path.read_bytes() for path in root.iterdir() if path.is_file()} == before
+    assert _files(root) == before
     assert sorted(queue.jobs(root).values()) == sorted(tokens_of(root))
     cancelled = place.verb("cancel", root)
     assert cancelled.returncode == 0 and queue.alive(root) == []
