@@ -43,7 +43,7 @@ _SIGN = re.compile(
 )
 _Q = r"""\\{0,3}["']"""
 _BODY = r"""(?:(?!(?P=%s))(?:\\.|[^"\\\n]|"(?=[^"'\n]{0,99}')))+"""  # quoted, in JSON too
-# The groups with long names are what is masked, and its kind. Every repetition is bounded, or
+# The groups with long names are what is redacted, and its kind. Every repetition is bounded, or
 # consumes what it has read: linear. ``o``: a command's option; ``q``, ``v``: the quote before the
 # name, the value; ``p``: a password, which may be a number. Not masked: numbers, special tokens of
 # models, arrays' own tokens, what only refers to a secret ($NAME, {placeholder}, a path, METAVAR).
@@ -83,12 +83,12 @@ def secrets_in(text: str) -> Iterator[tuple[int, int, str]]:
                 yield (*match.span(kind), kind.replace("_", " "))
 
 
-def masked(text: str) -> str:
+def redacted(text: str) -> str:
     """The text with ``***`` for every secret in it. All that is written for people passes here."""
-    return _masked(text) if len(text) > _USUAL else _masked_cell(text)
+    return _redacted(text) if len(text) > _USUAL else _redacted_cell(text)
 
 
-def _masked(text: str) -> str:
+def _redacted(text: str) -> str:
     pieces, at = [], 0
     for begin, end, _ in secrets_in(text):
         pieces += [text[at:begin], MASK]
@@ -96,7 +96,7 @@ def _masked(text: str) -> str:
     return "".join([*pieces, text[at:]])
 
 
-_masked_cell = functools.lru_cache(maxsize=4096)(_masked)
+_redacted_cell = functools.lru_cache(maxsize=4096)(_redacted)
 
 
 def number_of(number: int, noun: str) -> str:
@@ -108,8 +108,8 @@ def visible(text: str) -> str:
     """Other people's words (names, reasons, outputs) for a terminal or a file that people read.
     Colours go. What else a terminal would act upon, or what hides or reorders text, is escaped as
     in Python: control characters but for newlines and tabs, directions of writing, halves of
-    surrogate pairs, which stand for bytes that are no UTF-8. Secrets are :func:`masked`."""
-    text = masked(text)
+    surrogate pairs, which stand for bytes that are no UTF-8. Secrets are :func:`redacted`."""
+    text = redacted(text)
     if text.isascii() and text.isprintable():  # nearly every name and path
         return text
     return _escaped(_COLOUR.sub("", text.replace("\r\n", "\n")))
@@ -125,7 +125,7 @@ def _escaped(text: str) -> str:
 def printable(text: str) -> str:
     """Other people's words on one line, as :func:`visible` shows them: blanks count as one, and
     ``/`` stands between the lines of the text."""
-    text = masked(text)
+    text = redacted(text)
     if text.isascii() and text.isprintable():
         return " ".join(text.split())
     lines = (" ".join(line.split()) for line in _COLOUR.sub("", text).splitlines())

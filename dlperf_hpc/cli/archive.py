@@ -26,10 +26,26 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
+def _named_secrets(root: Path, anyway: bool) -> list[dict[str, str | int]]:
+    """Name what the archive would hold; LedgerError if there is something, unless ``anyway``."""
+    from dlperf_hpc.errors import LedgerError
+    from dlperf_hpc.records.archives import secrets_below
+
+    secrets = secrets_below(root)
+    for path, line, kind in secrets[:20]:
+        messages.say(f"{path}:{line}: holds a secret: {kind}")
+    if secrets and not anyway:
+        raise LedgerError(
+            f"{root}: no archive was written: {number_of(len(secrets), 'secret')} in what programs"
+            " printed or wrote; take them out of these lines, or pack them with --anyway"
+        )
+    return [{"file": path, "line": line, "kind": kind} for path, line, kind in secrets]
+
+
 def _archive(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.states import current
     from dlperf_hpc.errors import LedgerError
-    from dlperf_hpc.records.archives import pack, secrets_below, top_name
+    from dlperf_hpc.records.archives import pack, top_name
 
     root = arguments.directory.absolute()
     # The scheduler forgets how a job ended: to ask for it here also writes it into the directory.
@@ -42,14 +58,7 @@ def _archive(arguments: argparse.Namespace) -> int:
             " or archive the sweep with --anyway"
         )
     target = arguments.out or Path(f"{top_name(root)}.zip")
-    secrets = secrets_below(root)
-    for path, line, kind in secrets[:20]:
-        messages.say(f"{path}:{line}: holds a secret: {kind}")
-    if secrets and not arguments.anyway:
-        raise LedgerError(
-            f"{root}: no archive was written: {number_of(len(secrets), 'secret')} in what programs"
-            " printed or wrote; take them out of these lines, or pack them with --anyway"
-        )
+    secrets = _named_secrets(root, arguments.anyway)
     packed, size = pack(root, target), target.stat().st_size
     for path, why in packed.left_out.items():
         messages.say(f"left out: {visible(path)}: {why}")
@@ -61,7 +70,7 @@ def _archive(arguments: argparse.Namespace) -> int:
             "bytes": size,
             "unfinished": [result.run.id for result in unfinished],
             "left_out": packed.left_out,
-            "secrets": [{"file": path, "line": n, "kind": kind} for path, n, kind in secrets],
+            "secrets": secrets,
         }
         messages.print_json(facts)
     else:

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import DlperfError, Issue, SpecError, masked, printable, visible
+from dlperf_hpc.errors import DlperfError, Issue, SpecError, printable, redacted, visible
 
 Verb = Callable[[argparse.Namespace], int]
 
@@ -61,7 +61,7 @@ def print_json(value: Any) -> None:
     """Print plain JSON values to standard output, secrets masked."""
     import json
 
-    print(masked(json.dumps(value, indent=1, allow_nan=False)))
+    print(redacted(json.dumps(value, indent=1, allow_nan=False)))
 
 
 def entry(

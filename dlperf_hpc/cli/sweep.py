@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import SiteError, masked, nearest, number_of, printable, visible
+from dlperf_hpc.errors import SiteError, nearest, number_of, printable, redacted, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import CheckResult, Engine
@@ -195,7 +195,7 @@ def _submit(
         _preflight(arguments.spec, manifest, site, engine, root)
     plan.make_directory(root)
     with submit.submit_lock(root, engine.lock_patience_s):
-        ledger, new = plan.open_sweep(root, manifest, masked(sweep.text))
+        ledger, new = plan.open_sweep(root, manifest, redacted(sweep.text))
         ledger, adopted = submit.adopt(ledger)
         arrays = submit.missing_arrays(ledger, new, manifest.runs)
         if not new:

@@ -30,7 +30,7 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, cast
 
-from dlperf_hpc.errors import LedgerError, masked, secrets_in
+from dlperf_hpc.errors import LedgerError, redacted, secrets_in
 from dlperf_hpc.files import NotAFile, lock, move_once, open_in, open_own, open_regular
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import SCHEMA, read_manifest
@@ -189,7 +189,7 @@ class _Packing:
         info.external_attr = (seen.st_mode & 0xFFFF) << 16
         left = seen.st_size
         if _OURS.fullmatch(path):
-            data = masked(file.read(left).decode("latin-1")).encode("latin-1")
+            data = redacted(file.read(left).decode("latin-1")).encode("latin-1")
             file, left = io.BytesIO(data), len(data)
         info.file_size = left
         with self._archive.open(info, "w") as member:

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dlperf_hpc.errors import LedgerError, masked, raising
+from dlperf_hpc.errors import LedgerError, raising, redacted
 from dlperf_hpc.files import (
     append_line,
     dump_json,
@@ -226,7 +226,7 @@ def _mode_of(manifest: Manifest) -> int | None:
     """Of a manifest with a secret, which jobs need as it is: nobody else reads it, but the group
     that shares the sweep. None: the usual one."""
     text = json.dumps([_tables_of(manifest.programs), manifest.site])
-    if masked(text) == text:
+    if redacted(text) == text:
         return None
     return 0o600 if ownership.sharing_group() is None else 0o660
 
@@ -389,7 +389,7 @@ def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
 def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         with raising(LedgerError, f"{path}: cannot be written"):
-            text = masked("\n".join(json.dumps(checks.printable(row)) for row in rows))
+            text = redacted("\n".join(json.dumps(checks.printable(row)) for row in rows))
             append_line(path, text, ownership.sharing_group())
 
 

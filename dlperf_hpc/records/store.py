@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import AttemptError, LedgerError, LogError, masked
+from dlperf_hpc.errors import AttemptError, LedgerError, LogError, redacted
 from dlperf_hpc.files import (
     append_line,
     dump_json,
@@ -232,7 +232,7 @@ def log_event(
     attempt: AnyAttempt, event: str, values: Mapping[str, Any], nulls: bool = False
 ) -> None:
     """Append one line to the run's log, as :func:`dlperf_hpc.records.lines.write_line` makes it."""
-    append_line(attempt.paths.log, masked(write_line(event, values, nulls=nulls)))
+    append_line(attempt.paths.log, redacted(write_line(event, values, nulls=nulls)))
 
 
 def leave_failure(attempt: Attempt, failure: Failure) -> None:
@@ -240,7 +240,7 @@ def leave_failure(attempt: Attempt, failure: Failure) -> None:
     make_directories(attempt.paths.attempts)
     row = {"launch": attempt.launch, "attempt": attempt.number, **vars(failure)}
     text = dump_json({**row, "status": failure.status.value})
-    write_once(attempt.paths.failure(attempt.number, failure.rank), masked(text))
+    write_once(attempt.paths.failure(attempt.number, failure.rank), redacted(text))
 
 
 def read_failures(attempt: Attempt) -> list[Failure]:
@@ -282,10 +282,10 @@ def finish(
     """End an attempt: the record, once, then the log's ``end`` line; True for the one that did.
     ``detail`` is what the record holds beyond the log (per-step, per-rank columns)."""
     begin_log(attempt)
-    reason = masked(reason)[:_LONGEST_REASON]
+    reason = redacted(reason)[:_LONGEST_REASON]
     if not _write_record(attempt, status, reason, detail or {}):
         return False
-    _add_end(attempt.paths, status.value, reason, masked(trace))
+    _add_end(attempt.paths, status.value, reason, redacted(trace))
     return True
 
 
@@ -316,7 +316,7 @@ def leave_undone(sweep: str, run: Run, root: Path, launch: str, reason: str) -> 
     if attempt is None or attempt.paths.log.exists():
         return False
     undone = replace(attempt, number=0)
-    verdict = Verdict(Status.HELD_BACK, masked(reason)[:_LONGEST_REASON])
+    verdict = Verdict(Status.HELD_BACK, redacted(reason)[:_LONGEST_REASON])
     return _write_record(undone, verdict.status, verdict.reason, verdict.codes())
 
 

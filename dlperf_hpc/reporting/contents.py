@@ -19,7 +19,7 @@ from dlperf_hpc.analysis.machines import machine_of
 from dlperf_hpc.analysis.slow_nodes import NodeFindings, hosts_of
 from dlperf_hpc.analysis.slow_nodes import examine as examine_nodes
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair, option_pairs, summarise
-from dlperf_hpc.errors import masked
+from dlperf_hpc.errors import redacted
 from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.model.statistics import TARGET_COVERAGE
@@ -241,5 +241,5 @@ def json_text(report: Report) -> str:
     """``report.json``: the whole report as plain JSON values."""
     values = as_json(report)
     runs = ",\n".join(f"  {{\n   {_ROW.encode(row)[1:-1]}\n  }}" for row in values["runs"])
-    whole = masked(json.dumps({**values, "runs": []}, indent=1, allow_nan=False)) + "\n"
+    whole = redacted(json.dumps({**values, "runs": []}, indent=1, allow_nan=False)) + "\n"
     return whole.replace('\n "runs": []', f'\n "runs": [\n{runs}\n ]', 1) if runs else whole

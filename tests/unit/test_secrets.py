@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dlperf_hpc.errors import masked, printable, secrets_in, visible
+from dlperf_hpc.errors import printable, redacted, secrets_in, visible
 
 NAMED = "value of an option or variable"
 A = "aB3xY9" * 6
@@ -64,22 +64,22 @@ PLAIN = [
 
 @pytest.mark.parametrize(("text", "secret", "kind"), SECRET)
 def test_a_secret_is_masked_and_nothing_else(text: str, secret: str, kind: str) -> None:
-    shown = masked(text)
-    assert secret not in shown and "***" in shown
-    assert not [*secrets_in(shown)] and visible(text) == shown
+    out = redacted(text)
+    assert secret not in out and "***" in out
+    assert not [*secrets_in(out)] and visible(text) == out
     before, _, behind = text.partition(secret)
-    assert before.startswith(shown.split("***")[0])
-    assert kind == "webhook" or shown.endswith(behind)
+    assert before.startswith(out.split("***")[0])
+    assert kind == "webhook" or out.endswith(behind)
     assert [found for *_, found in secrets_in(text)] == [kind]
     assert secret not in printable(f"{text}\n{text}")
     rest = "loss 1.0\n" * 99
     long = f"{rest}{text}\n{rest}"
-    assert masked(long) == long.replace(text, shown)
+    assert redacted(long) == long.replace(text, out)
 
 
 @pytest.mark.parametrize("text", PLAIN)
 def test_what_is_no_secret_stays(text: str) -> None:
-    assert masked(text) == text
+    assert redacted(text) == text
 
 
 @settings(max_examples=150, deadline=None)
@@ -89,7 +89,7 @@ def test_what_is_no_secret_stays(text: str) -> None:
 def test_json_stays_json_and_numbers_stay(text: str, number: float) -> None:
     value = {"argv": [text, "x", text], text[:5]: number, "cut": {"HF_TOKEN": text, "n": number}}
     for indent in (None, 1):
-        found = json.loads(masked(json.dumps(value, indent=indent)))
+        found = json.loads(redacted(json.dumps(value, indent=indent)))
         assert found["cut"]["n"] == number and len(found["argv"]) == 3
 
 
@@ -110,7 +110,7 @@ PIECES = [
 @pytest.mark.parametrize("piece", [*PIECES, "password=,", "--", "bearer ", "secret_"])
 def test_a_long_line_costs_what_its_length_is(piece: str) -> None:
     """A pattern that goes back over what it has read would take hours here."""
-    assert len(masked(piece * 20_000)) <= 20_000 * len(piece) + 3
+    assert len(redacted(piece * 20_000)) <= 20_000 * len(piece) + 3
 
 
 @pytest.mark.skipif("DLPERF_REAL_LOGS" not in os.environ, reason="needs real logs")
@@ -119,6 +119,6 @@ def test_real_logs_are_read_as_they_are() -> None:
     for path in sorted(Path(os.environ["DLPERF_REAL_LOGS"]).rglob("*.*")):
         if path.is_file():
             text = path.read_bytes()[: 1 << 17].decode("latin-1")
-            assert masked(text) == text, path
+            assert redacted(text) == text, path
             read += 1
     assert read > 20

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.engines.base import TaskProgram, clean_environment, module_option, run_program
 from dlperf_hpc.engines.site import Environment, Site, mountable
-from dlperf_hpc.errors import Issue, LedgerError, SpecError, masked
+from dlperf_hpc.errors import Issue, LedgerError, SpecError, redacted
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.forms import NODE_LIST
 from dlperf_hpc.records.manifest import Array
@@ -130,7 +130,7 @@ def submit(
         script = executor._make_submission_file_text(command, "")
         before = os.umask(0o077)  # nobody else reads a script with a secret
         try:
-            if masked(script) == script:
+            if redacted(script) == script:
                 os.umask(before)
             job = executor._submit_command(command)
         except FailedJobError as error:

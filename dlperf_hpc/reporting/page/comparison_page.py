@@ -10,7 +10,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Subject
 from dlperf_hpc.analysis.outcomes import RatioOutcome, band
-from dlperf_hpc.errors import masked, number_of, printable
+from dlperf_hpc.errors import number_of, printable, redacted
 from dlperf_hpc.reporting.comparison_tables import comparison_json, counts, summary_lines
 from dlperf_hpc.reporting.page import Page, PageFigure, Remark, Section, figure
 from dlperf_hpc.reporting.page.visible import NONE, TO, filters, interval_cell
@@ -50,7 +50,7 @@ def page(
     be compared."""
     cases = sorted(comparison.cases, key=_evidence)
     visible = cases[:MOST_CASES]
-    values = masked(json.dumps(comparison_json(comparison, sides), indent=1, allow_nan=False))
+    values = redacted(json.dumps(comparison_json(comparison, sides), indent=1, allow_nan=False))
     low, high = band(comparison.tolerance)
     facts = {
         **{name: ", ".join(places) for name, places in sides.items()},

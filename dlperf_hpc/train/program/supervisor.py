@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
-from dlperf_hpc.errors import AttemptError, DlperfError, RunError, masked
+from dlperf_hpc.errors import AttemptError, DlperfError, RunError, redacted
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import supervision
 from dlperf_hpc.records.failures import Signs
@@ -205,7 +205,7 @@ class Supervisor:
         """Say and write down why this rank failed; its exit code."""
         host = socket.gethostname()
         reason = f"rank {self.rank} on {host}: {reason}"
-        print(masked(f"dlperf_hpc: {status.value}: {reason}"), file=sys.stderr, flush=True)
+        print(redacted(f"dlperf_hpc: {status.value}: {reason}"), file=sys.stderr, flush=True)
         if self.attempt is not None:
             failure = Failure(self.rank, host, status, reason, utc(), trace)
             if end is not None:
