@@ -26,7 +26,7 @@ Facts = Mapping[str, Any]
 
 _CLOCK_S = 1.0  # a clock that is off by more is worth a word
 _ONE_ENVIRONMENT = "the nodes do not have the same environment: install it on a shared file system"
-_NOT_MPI = "run `dlperf doctor` again; the site profile's mpi is not to blame for this"
+_NOT_MPI = "then run `dlperf doctor` again; the site profile's mpi is not to blame for this"
 # How MPICH (UCX, CMA) says that a rank may not look into another one of its node.
 _OTHER_MEMORY = re.compile(r"process_vm_readv failed|open\(file_name=/proc/\d+/fd/\d+")
 _EXCHANGE_FAULTS = {
@@ -82,7 +82,7 @@ def _nothing_heard(trial: Trial) -> CheckResult:
     verdict = _verdict(trial)
     words = verdict.reason
     if verdict.cause == LAUNCHER:
-        return trial.found("warn", "job", f"{trial.title}: {words}", _NOT_MPI)
+        return trial.found("FAIL", "job", f"{trial.title}: {words}", _NOT_MPI)
     to_do = "correct python, mpi or setup of this environment in the site profile"
     if str(trial.probe) in words:
         to_do = "the log directory is not there on the nodes: give a shared one with --logs"
@@ -369,7 +369,7 @@ def world(trial: Trial) -> CheckResult:
     worlds, wanted = trial.reported("world"), trial.target.ranks
     came = f"{len(worlds)} of {wanted} ranks came through MPI_Init"
     if re.search(PMI2_FAULT, trial.output) and len(worlds) < wanted:
-        return trial.found("warn", "mpi", f"{came}: {last_words(trial)}", _NOT_MPI)
+        return trial.found("FAIL", "mpi", f"{came}: {last_words(trial)}", _NOT_MPI)
     for error in (world["error"] for world in worlds if "error" in world):
         grade: Grade = "skipped" if "ModuleNotFoundError" in error else "FAIL"
         to_do = (

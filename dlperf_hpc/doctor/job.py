@@ -262,7 +262,7 @@ class Trial:
             data = read_regular(self.root / layout.JOBS / f"{self.task.name}.out", _MOST_OUTPUT)
         except OSError:
             return
-        output = data.decode(errors="replace")
+        output = data.decode(errors="replace").replace("\0", "")
         if output == self.output:
             return
         self.output = output

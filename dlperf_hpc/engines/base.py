@@ -368,8 +368,9 @@ inherited_descriptors: list[int] = []
 # Left over from an allocation or a user's profile, these change what the commands mean or print.
 _SLURM = ("SLURM_", "SBATCH_", "SRUN_", "SQUEUE_", "SACCT_", "SINFO_", "SCONTROL_", "SALLOC_")
 _POISON = (*_SLURM, BOUND, "PMI_", "PMIX_", "OMPI_", "HYDRA_", "MPI_LOCAL")
+_SACK = ("SLURM_SACK_SOCKET", "SLURM_SACK_KEY", "SLURM_SACK_JWKS")  # of sites with auth/slurm
 # Where the cluster is, and who is asking (sites with auth/jwt).
-_KEEP = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT")
+_KEEP = ("SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", *_SACK)
 
 
 def clean_environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:

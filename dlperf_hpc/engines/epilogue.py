@@ -8,7 +8,6 @@ dies.)
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from dlperf_hpc.engines.suspects import hosts_of_launch, learn
 from dlperf_hpc.errors import AttemptError, DlperfError, LogError
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout, store, supervision
-from dlperf_hpc.records.failures import HARDWARE, LAUNCHER, Verdict, recorded
+from dlperf_hpc.records.failures import HARDWARE, Verdict, recorded
 from dlperf_hpc.records.ledger import bound_array
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.record import Record, read_record
@@ -97,9 +96,7 @@ def main(argv: list[str]) -> int:
     except DlperfError as error:
         print(f"dlperf_hpc: no record: {error}", file=sys.stderr)
         return 1
-    # Of a job of several runs the next ones go on instead.
-    alone = not os.environ.get(layout.REPEAT)
-    if ended.status is Status.PREEMPTED or (alone and ended.cause == LAUNCHER):
+    if ended.status is Status.PREEMPTED:
         return layout.REQUEUE
     return layout.JOB_ENDS if ended.status in (Status.CANCELLED, Status.NODE_FAILED) else 0
 

@@ -156,8 +156,8 @@ def _by_exit_code(code: int, output: str) -> Verdict:
 
 
 def tail(path: Path, launch: str = "") -> str:
-    """The end of a task's output, from where this launch began; by default the last one. Where it
-    cannot be read, words that say so."""
+    """The end of a task's output, from where this launch began; by default the last one. NULs,
+    which a node that died leaves, are no words. Where it cannot be read, words that say so."""
     try:
         return _tail(path, launch)
     except OSError as error:
@@ -167,7 +167,7 @@ def tail(path: Path, launch: str = "") -> str:
 def _tail(path: Path, launch: str) -> str:
     with open_regular(path) as file:
         file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
-        text = file.read(_TAIL_BYTES).decode("utf-8", errors="replace")
+        text = file.read(_TAIL_BYTES).decode("utf-8", errors="replace").replace("\0", "")
     return re.split(rf"{LAUNCH_MARK} {re.escape(launch) or '.*'}\n", text)[-1]
 
 

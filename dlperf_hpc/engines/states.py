@@ -52,6 +52,7 @@ _NO_OUTPUT = (
 )
 _WHEN_IT_ANSWERS = "look again when the scheduler answers; until then nothing is submitted again"
 _WHEN_GONE = "`dlperf logs DIR RUN --output` shows what it printed; `dlperf rerun DIR` takes it"
+_NEVER_BEGAN = " any more, and it printed nothing: as if cancelled before it began"
 _WHEN_LATE = "its files may show within a minute; if they do not, `dlperf rerun DIR` takes it"
 
 
@@ -297,6 +298,8 @@ class _StateResolver:
             return replace(result, status=Status.UNKNOWN, reason=reason, to_do=_WHEN_IT_ANSWERS)
         if state is None:
             reason = f"{result.reason}; the scheduler says nothing of it"
+            if not (self.root / layout.JOBS / f"{task.name}.out").exists():
+                reason += _NEVER_BEGAN
             unknown = replace(result, status=Status.UNKNOWN, reason=reason, to_do=_WHEN_GONE)
             return self._as_printed(unknown, task)
         reason, to_do = f"{self.engine.title}: {state}", ""

@@ -27,7 +27,7 @@ from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout, quarantine
 from dlperf_hpc.records.collect import Files, full_results
-from dlperf_hpc.records.failures import HARDWARE, Verdict, recorded, with_codes
+from dlperf_hpc.records.failures import HARDWARE, LAUNCHER, Verdict, recorded, with_codes
 from dlperf_hpc.records.ledger import Ledger, bound_array
 from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.record import read_record
@@ -163,7 +163,7 @@ def _deadly(ledger: Ledger, ended: Iterable[tuple[RunResult, Verdict]]) -> dict[
     runs, excused = defaultdict[str, Counter[bool]](Counter), _of_environments(ledger, ended)
     for result, verdict in ended:
         hosts: Iterable[str] = ()
-        died = result.status in _DEATHS
+        died = result.status in _DEATHS and verdict.cause != LAUNCHER
         if died and result.run.id not in excused:
             hosts = verdict.hosts or _hosts(result)
         elif result.status is Status.OK:

@@ -15,7 +15,7 @@ from functools import cache
 from typing import Any, NamedTuple
 
 from dlperf_hpc.model.result import Status
-from dlperf_hpc.records.layout import PMI2_FAULT, REQUEUE_BOUND, SETUP_MARK
+from dlperf_hpc.records.layout import PMI2_CURE, PMI2_FAULT, REQUEUE_BOUND, SETUP_MARK
 from dlperf_hpc.sweepfile.patterns import compiled
 
 # Causes: the words that stand in records (key ``cause``).
@@ -28,7 +28,7 @@ CRASH = "crash"
 KILLED = "killed"
 ENVIRONMENT = "environment"
 LAUNCHER = "launcher"
-"""A fault of the launcher's own: the run started again may well end ok."""
+"""A fault of the launcher's own, which a start in the same environment may well repeat."""
 
 # What decided: the words that stand in records (key ``decided_by``), and the rows of `--why`.
 ATTEMPTS = "attempts"
@@ -153,8 +153,8 @@ _GPU_SAYS = r"(?:(?i:CUDA|HIP|cuDNN|GPU).{0,80}|(?:Error|Exception): .{0,400})"
 FAILURES: tuple[FailurePattern, ...] = (
     *_rows(
         Where.SLURM, _FAILED, LAUNCHER, PMI2_FAULT,
-        say="Slurm's PMI-2 plug-in misread a request of a rank that was starting (value not"
-        " properly terminated), as it does now and then under load: start the run again",
+        say="Slurm's mpi/pmi2 cut a line of MPI's start (value not properly terminated): it reads"
+        f" 1024 bytes, and MPICH wrote the address of a rank with more; {PMI2_CURE}",
     ),
     *_rows(_OUTPUT, _FAILED, "", r"AttemptError: (another attempt .*)$", say="{0}"),
     # What ended a job from outside.
@@ -273,6 +273,11 @@ FAILURES: tuple[FailurePattern, ...] = (
     *_rows(
         _SAID, _FAILED, ENVIRONMENT,
         (rf"{_LABEL}(?:ModuleNotFoundError|ImportError)\b", "ModuleNotFoundError", "ImportError"),
+    ),
+    *_rows(
+        _PROGRAM, _FAILED, "", "not enough slots available",
+        say="Open MPI's mpirun counts one slot on a node here: give it"
+        " --map-by ppr:{{ranks_per_node}}:node:OVERSUBSCRIBE",
     ),
     *_rows(
         _PROGRAM | _BEHIND, _FAILED, ENVIRONMENT,

@@ -93,6 +93,12 @@ SETUP_MARK = "dlperf_hpc: setup ended with exit code"  # with the code and the l
 PMI2_FAULT = (
     r"mpi/pmi2: .*value not properly terminated"  # of Slurm's own; ranks then wait for ever
 )
+# MPICH sends 4096 bytes from where UCX's address begins, in lines as long as their content makes
+# them; by libfabric it sends the address alone.
+PMI2_CURE = (
+    'set UCX_TLS = "tcp,self" in env of its environment in the site profile, or, if that is not'
+    ' enough, MPIR_CVAR_CH4_NETMOD = "ofi"'
+)
 REQUEUE_BOUND = "# put back more often than requeue allows"  # ends the setup line that says so
 REPEAT = "DLPERF_TURN"  # which of its runs a job measures now, from 0, where it has several
 BOUND = "DLPERF_BOUND"  # whose directory and which plan a job was submitted for: records/ledger.py

@@ -101,7 +101,7 @@ def waiting_table(results: Sequence[RunResult], directory: str) -> Table[Line] |
     groups = Counter(
         (result.status, result.reason, result.to_do)
         for result in results
-        if result.to_do or result.status is Status.UNKNOWN
+        if result.to_do or result.status is Status.UNKNOWN or _waits(result)
     )
     if not groups:
         return None
@@ -114,6 +114,11 @@ def waiting_table(results: Sequence[RunResult], directory: str) -> Table[Line] |
     if left:
         lines.append((str(left), "", "other reasons: --json shows them all", ""))
     return Table("runs that wait, cannot start, or whose end is not known", _WAITING, lines)
+
+
+def _waits(result: RunResult) -> bool:
+    """Whether a scheduler said why a run waits, in whatever words."""
+    return result.status is Status.PENDING and result.source == "scheduler"
 
 
 _TROUBLE = [_nth(place, heading) for place, heading in enumerate(("run", "status", "reason"))]

@@ -97,7 +97,7 @@ class Watchdog:
     def in_native_code(self, limit_s: float, output: Path | None = None) -> Iterator[None]:
         """Around a call that may hang without giving the interpreter back (MPI_Init): no thread
         runs then. A timer of the C library ends the process and prints its stacks; the epilogue
-        makes the record. Where Slurm prints into the task's ``output`` that it misread a request of
+        makes the record. Where Slurm prints into the task's ``output`` that it cut a request of
         a rank in MPI_Init, no rank gets an answer any more, and rank 0 ends the run at once."""
         looking = self._look_for_fault(output) if output and self.rank == 0 else None
         if math.isfinite(limit_s):

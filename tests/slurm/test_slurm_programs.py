@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
+from typing import Any
 
 from fixtures_slurm import Onebox
 from places import ROOT
+from queueing import Queue
 from ready_programs import compiled
 from sweeping import Workplace, wait_until
 
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.collect import full_results
+from dlperf_hpc.records.failures import LAUNCHER
+from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.logfile import read_log
+from dlperf_hpc.records.record import read_record
 
 PROFILE = ROOT / "slurm" / "onebox.toml"
 SWEEP = f"""
@@ -107,3 +113,72 @@ def test_a_program_that_is_cancelled_and_run_again(place: Workplace, onebox: One
 def _status(root: Path) -> Status:
     (result,) = full_results(root).results
     return result.status
+
+
+ALONE = """
+topologies = ["1n1g"]
+base = "1n1g"
+repeats = {repeats}
+time_limit = "00:04:00"
+[case]
+model = "m"
+batch_size = 1
+framework = "alone"
+[program.alone]
+launch = "rank"
+run = {run}
+"""
+
+
+def _states(place: Workplace, name: str) -> list[dict[str, Any]]:
+    told = place.verb("status", place.directory(name), "--json")
+    rows: list[dict[str, Any]] = json.loads(told.stdout)["runs"]
+    return rows
+
+
+def test_what_slurms_pmi2_cuts_is_named_with_the_cure_and_not_repeated(place: Workplace) -> None:
+    """The profile has requeue = 2; the next start would write the same line."""
+    run = [f"{ROOT}/tests/support/programs/long_put.py", "1022"]
+    spec = place.write("cut.toml", ALONE.format(repeats=1, run=run))
+    assert place.verb("sweep", spec, "--site", PROFILE, "--wait").returncode == 1
+    (state,) = _states(place, "cut")
+    assert state["status"] == "failed" and 'UCX_TLS = "tcp,self"' in state["reason"]
+    record = read_record(RunPaths(place.directory("cut"), state["run"]).record)
+    assert record is not None and (record["attempt"], record["cause"]) == (1, LAUNCHER)
+
+
+def test_why_runs_wait_is_always_told_and_never_of_what_has_ended(
+    place: Workplace, queue: Queue
+) -> None:
+    spec = place.write("waits.toml", ALONE.format(repeats=4, run=["sleep", "300"]))
+    assert place.verb("sweep", spec, "--site", PROFILE).returncode == 0
+    root = place.directory("waits")
+
+    def told() -> str:
+        return "".join(f"{row['reason']} {row['to_do']}\n" for row in _states(place, "waits"))
+
+    (job,) = queue.jobs(root)
+    wait_until(lambda: "RUNNING" in told(), 60, "the first run")
+    queue.call("scontrol", "update", "nodename=n[1-4]", "state=drain", "reason=test")
+    try:
+        queue.call("scontrol", "hold", f"{job}_2")
+        queue.call("scontrol", "uhold", f"{job}_3")
+        queue.call("scontrol", "requeuehold", f"{job}_0")
+        wanted = (
+            ("requeued in held state", "it was put back and is held: `scontrol release"),
+            ("DRAINED", "`sinfo -R` says why"),
+            ("JobHeldAdmin", "the site holds it: ask"),
+            ("JobHeldUser", "`scontrol release JOB` lets it start"),
+        )
+        patterns = [re.compile(".*".join(map(re.escape, words))) for words in wanted]
+
+        def all_are_told(text: str) -> bool:
+            return all(pattern.search(text) for pattern in patterns)
+
+        wait_until(lambda: all_are_told(told()), 60, "four reasons", told)
+        assert "DRAINED" in place.verb("status", root).stdout
+        assert place.verb("cancel", root).returncode == 0
+        rows = _states(place, "waits")
+        assert {(row["status"], row["to_do"]) for row in rows} == {("cancelled", "")}
+    finally:
+        queue.call("scontrol", "update", "nodename=n[1-4]", "state=resume")

@@ -38,7 +38,6 @@ def test_four_topologies_and_two_that_cannot_be(place: Workplace, onebox: Onebox
     onebox.run(["scancel", "--name=8n1g.scaling"])
     assert done.returncode == 1, done.stdout + done.stderr
     assert "refused: 1n16g.scaling" in done.stderr
-    place.again_where_slurm_misread("scaling")
 
     results = place.results("scaling")
     nodes = ["n1", "n2", "n3", "n4"] if onebox.facts["isolation"] != "plain" else None

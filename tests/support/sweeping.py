@@ -88,15 +88,6 @@ class Workplace:
             found[key] = result
         return found
 
-    def again_where_slurm_misread(self, name: str) -> None:
-        """Start runs again, as their reason asks for, that ended by a fault of Slurm 22.05's own:
-        under load its PMI-2 plug-in misreads a rank's request now and then."""
-        runs = full_results(self.directory(name)).results
-        misread = {str(each.run.case.topology) for each in runs if "PMI-2 plug-in" in each.reason}
-        if misread:
-            which = ("--status", "failed", "--only", ",".join(sorted(misread)))
-            self.verb("rerun", self.directory(name), *which, "--wait", timeout=280)
-
     def table(self, name: str) -> list[dict[str, str]]:
         with open(self.directory(name) / "report" / "speedup.csv", encoding="utf-8") as file:
             return list(csv.DictReader(file))

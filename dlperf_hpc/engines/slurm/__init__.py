@@ -198,8 +198,9 @@ class SlurmEngine(base.Engine):
             raise SiteError(f"scancel: {done.stderr.strip() or f'exit code {done.returncode}'}")
 
     def to_do(self, state: TaskState) -> str:
-        """By the reason that squeue gives."""
-        return "" if state.status is Status.RUNNING else query.to_do_of(state.reason)
+        """By the reason that squeue gives; of what has ended that is the one it had waited for."""
+        waits = state.status in (Status.PENDING, Status.REJECTED)
+        return query.to_do_of(state.reason) if waits else ""
 
     def launcher(self, environment: Environment) -> str:
         """srun's MPI plug-in."""
@@ -231,7 +232,7 @@ def response_to(complaint: str) -> Response:
     perhaps accepted all the same, for it may have died, or have given up waiting, after that."""
     line = one_line(complaint)
     kept_back = any(words in complaint for words in remedies.LIMITS)
-    if kept_back or query.NO_CONFIGURATION.search(complaint):
+    if kept_back or any(each.search(complaint) for each in (query.NO_CONFIGURATION, query.RATE)):
         return Response(limit=line)
     if "sbatch: " in complaint and not any(words in complaint for words in _NO_ANSWER):
         return Response(error=line)

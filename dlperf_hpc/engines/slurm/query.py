@@ -59,65 +59,89 @@ SLURM_STATES = {
     for state in states.split()
 }
 
-# Reasons of a pending job that waiting does not mend, since the site has not what the job wants,
-# and what to give a rerun.
+# Why a job waits: slurm.h, enum job_state_reason, by the names of job_state_reason.c; where Slurm
+# has a sentence, squeue prints that. Each key is a pattern of the beginning, and the first that
+# fits counts. Waiting does not mend these, since the site has not what the job wants: what to give
+# a rerun.
 NEVER_STARTS = {
     "PartitionTimeLimit": "add --time with what `sinfo -o '%P %l'` allows",
     "PartitionNodeLimit": "add --site with a partition of more nodes (`sinfo -o '%P %s'`)",
-    "QOSMaxWallDurationPerJobLimit": "add --time with what `sacctmgr show qos` allows",
-    "AssocMaxWallDurationPerJobLimit": "add --time with what `sacctmgr show assoc` allows",
-    "QOSMaxNodePerJobLimit": "add --site with another qos (`sacctmgr show qos`)",
-    "AssocMaxNodePerJobLimit": "add --site with another account",
-    **dict.fromkeys(("QOSNotAllowed", "InvalidQOS"), "add --site with another qos"),
-    **dict.fromkeys(("InvalidAccount", "AccountNotAllowed"), "add --site with another account"),
+    "QOSMaxWallDurationPerJob": "add --time with what `sacctmgr show qos` allows",
+    "AssocMaxWallDurationPerJob": "add --time with what `sacctmgr show assoc` allows",
+    r"QOS(Max\w+Per(Job|Node)|Min)": "add --site with another qos (`sacctmgr show qos`)",
+    r"AssocMax\w+Per(Job|Node)": "add --site with another account",
+    "MaxMemPerLimit": "add --site with less mem (`scontrol show partition`: MaxMemPerNode)",
+    "QOSNotAllowed|InvalidQOS|Job's QOS not": "add --site with another qos",
+    "InvalidAccount|AccountNotAllowed|Job's account not": "add --site with another account",
+    r"uid \d+ not in group": "add --site with a partition that your groups may use",
     "BadConstraints": "add --site with another constraint",
     "DependencyNeverSatisfied": "the job that it depends on did not end as it should; add --site if"
     " the profile names that job, or it will wait in vain again",
 }
 _NODES = "`sinfo -R` says why nodes are out; `dlperf rerun DIR --exclude-nodes` keeps off them"
 _LIMIT = "waits until your running jobs are below a limit of the site's: `sacctmgr show {0}`"
-_HELD = "`scontrol release JOB` lets it start, `dlperf cancel DIR` ends it"
-_PARTITION = "the partition takes jobs but starts none: ask the site, or wait"
-# What to do about the reason of a waiting job, by the reason or its beginning; the first counts.
+_END = "`dlperf cancel DIR` ends it"
+_HELD = f"`scontrol release JOB` lets it start, {_END}"
+_ADMIN = "ask the site's administrators"
+# What to do about the reason of a waiting job.
 TO_DO = {
     **{
         reason: f"`dlperf rerun DIR --status rejected` cancels it and asks anew: {words}"
         for reason, words in NEVER_STARTS.items()
     },
-    **dict.fromkeys(("ReqNodeNotAvail", "NodeDown"), _NODES),
+    "ReqNodeNotAvail, (May be res|Res)erved": "waits for nodes that are reserved: `scontrol show"
+    " reservation` says until when",
+    "ReqNodeNotAvail|NodeDown|Nodes required for job are DOWN": _NODES,
     "JobHeldUser": f"you hold it: {_HELD}",
-    "JobHeldAdmin": "the site holds it: ask its administrators, or `dlperf cancel DIR`",
-    "JobHold": f"it is held: {_HELD}",
-    "launch failed requeued held": "it could not start and is held: `scontrol release JOB`",
+    "JobHeldAdmin": f"the site holds it: {_ADMIN}, or `dlperf cancel DIR`",
+    "License request": f"the site lacks such a license now and holds it: {_ADMIN}; {_END}",
+    "job requeued in": f"it was put back and is held: {_HELD}",
+    "user env retrieval": "Slurm could not read your login environment there: when your shell's"
+    " start-up files are quick again, `scontrol release JOB`",
+    "launch fail|JobHoldMaxRequeue|JobLaunchFailure": "a node could not start it, and would not"
+    f" again: {_ADMIN} (Prolog, slurmd's log); `dlperf cancel DIR`, then `dlperf rerun DIR`",
     "BeginTime": "starts at its begin time: a job that was put back waits some two minutes",
     "Dependency": "starts after the job it depends on: `scontrol show job JOB` names that job",
-    "ReservationDeleted": "its reservation is gone: add --site with another one to `dlperf rerun`",
+    r"Reservation(Deleted|Invalid|.* (was deleted|is invalid))": "its reservation is gone: add"
+    " --site with another one to `dlperf rerun`",
     "Reservation": "waits for its reservation: `scontrol show reservation` says when that begins",
-    **dict.fromkeys(("PartitionDown", "PartitionInactive"), _PARTITION),
+    "PartitionDown|PartitionInactive": "the partition takes jobs but starts none: ask the site, or"
+    " wait",
+    "PartitionConfig": "its partition does not start such a job now: `scontrol show partition`",
+    "Constraints": "waits for nodes with its constraint: `sinfo -o '%N %f %t'` shows which are up",
     "JobArrayTaskLimit": "so many at once, as array_parallelism of the site profile says",
     "Licenses": "waits for a license: `scontrol show licenses`",
-    **dict.fromkeys(("QOS", "MaxQOS"), _LIMIT.format("qos")),
-    **dict.fromkeys(("Assoc", "MaxJobsPerAccount"), _LIMIT.format("assoc")),
-    "Resources": "starts when the nodes that it asks for are free",
+    "BurstBuffer(Resources|StageIn)": "waits for its burst buffer: `scontrol show burst`",
+    "BurstBufferOperation|burst_buffer/": f"its burst buffer failed: {_ADMIN}; {_END}",
+    r"QOS|Job is at or exceeds QOS|Max\w+Per(Account|User)": _LIMIT.format("qos"),
+    "Assoc|AccountingPolicy|Job is at or exceeds assoc": _LIMIT.format("assoc"),
+    "Resources|NvidiaImexChannels": "starts when the nodes that it asks for are free",
+    "MpiPortsBusy": "starts when jobs on its nodes give ports for MPI back",
+    "MaxPoweredUpNodes": "the site has as many nodes switched on as it allows: starts when some are"
+    " free",
     "Priority": "starts after jobs that were there before it, or have a higher priority",
+    "None|Prolog|Cleaning|SchedDefer|FedJobLock": "Slurm is at work on it: look again in some"
+    " minutes",
+    "SystemFailure": f"Slurm itself failed: {_ADMIN}",
 }
 
 # Without a slurm.conf, Slurm's commands look for the controller in DNS.
 NO_CONFIGURATION = re.compile(r"DNS SRV lookup failed|establish a configuration source")
+RATE = re.compile(r"rate limit exceeded", re.IGNORECASE)  # of requests: nothing was accepted
 _NO_CONTROLLER = re.compile(r"Unable to contact|Connection refused|Connection reset|standby mode")
 _HERE = "to run a sweep on this machine without Slurm, give --cluster local and another --name"
 
 
 def to_do_of(reason: str) -> str:
     """What to do about the reason of a waiting job; '' where nobody knows."""
-    return next((words for name, words in TO_DO.items() if reason.startswith(name)), "")
+    return next((words for name, words in TO_DO.items() if re.match(name, reason)), "")
 
 
 def status_of(state: str, reason: str = "") -> Status:
     """Our status for a state as squeue or sacct prints it (``CANCELLED by 1000``, ``FAILED+``)."""
     word = state.strip().rstrip("+").split(" ")[0].upper()
     status = SLURM_STATES.get(word, Status.UNKNOWN)
-    if status is Status.PENDING and reason in NEVER_STARTS:
+    if status is Status.PENDING and any(re.match(name, reason) for name in NEVER_STARTS):
         return Status.REJECTED
     return status
 
@@ -128,13 +152,15 @@ def lives(state: str) -> bool:
 
 
 def out_of_reach(words: str) -> str:
-    """What to do where Slurm's commands are there and its controller is not, by their words; ''
-    where these say something else."""
+    """What to do where Slurm's commands are there and its controller is not, or takes no request
+    now, by their words; '' where these say something else."""
     if NO_CONFIGURATION.search(words):
         return (
             "Slurm's controller cannot be reached from this machine: log in to a login node of the"
             f" cluster, or set $SLURM_CONF to its slurm.conf; {_HERE}"
         )
+    if RATE.search(words):
+        return "Slurm takes no more requests for a moment: type the same command again in a minute"
     if _NO_CONTROLLER.search(words):
         return (
             "Slurm's controller cannot be reached from this machine now: type the same command"

@@ -10,6 +10,7 @@ more than the standard library and mpi4py; torch is imported where GPUs are to b
 from __future__ import annotations
 
 import contextlib
+import os
 import statistics
 import time
 from array import array
@@ -151,15 +152,29 @@ def join(comm: Any, host: str, device: Any, **timeout: Any) -> None:
     rank, size = comm.Get_rank(), comm.Get_size()
     store = None
     if rank == 0:
-        store = dist.TCPStore(host, 0, size, True, wait_for_workers=False, **timeout)
+        store = store_of(host, 0, size, True, wait_for_workers=False, **timeout)
     port = comm.bcast(store.port if store else None)
     if store is None:
-        store = dist.TCPStore(host, port, size, False, **timeout)
+        store = store_of(host, port, size, False, **timeout)
     more = dict(timeout)
     if device.type == "cuda" and timeout:
         more["device_id"] = device
     backend = {"cuda": "nccl"}.get(device.type, "gloo")
     dist.init_process_group(backend, store=store, rank=rank, world_size=size, **more)
+
+
+def store_of(*place: Any, **settings: Any) -> Any:
+    """torch's TCPStore, without libuv where USE_LIBUV is 0, or where torch was built without."""
+    from torch.distributed import TCPStore
+
+    if os.environ.get("USE_LIBUV", "1") == "1":
+        try:
+            return TCPStore(*place, **settings)
+        except RuntimeError as error:
+            if "without libuv" not in str(error):
+                raise
+    settings["use_libuv"] = False
+    return TCPStore(*place, **settings)
 
 
 def sweeps(comm: Any, host: str, gpu: int | None, budget_s: float) -> Iterator[dict[str, Any]]:

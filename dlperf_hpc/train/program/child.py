@@ -457,6 +457,8 @@ def ended_badly(code: int, output: ProgramOutput, port: int | None = None) -> En
     try."""
     text, words = output.text(), output.words()
     row, port_is_taken = found_in(text), _names_taken_port(text)
+    if row is not None and row.say:
+        words = row.say.format()
     reason = f"the program ended with {_code_in_words(code, port_is_taken, port)}"
     if words:
         reason += f": {words}"

@@ -156,7 +156,8 @@ class ProgramOutput:
 
     def words(self) -> str:
         """Why it ended, as it may have said itself: its first error, else its last line."""
-        lines = [" ".join(_PREFIX.sub("", each).split()) for each in self.last if each.strip()]
+        said = (each.replace("\0", " ") for each in self.last)
+        lines = [" ".join(_PREFIX.sub("", each).split()) for each in said if each.strip()]
         errors = [each for each in lines if _ERROR.match(each) and _NOT_WHY not in each]
         return (errors[:1] or lines[-1:] or [""])[0][:_LONGEST_WORDS]
 

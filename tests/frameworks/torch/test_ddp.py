@@ -8,9 +8,12 @@ import sys
 from typing import Any
 
 import pytest
+import torch.distributed
 from frameworks import run_checks
 from places import SUPPORT
 from reference_curve import communication_is_measured
+
+from dlperf_hpc.train.probe.bandwidth import store_of
 
 SCRIPT = SUPPORT / "mpi_ddp_checks.py"
 Found = dict[str, list[dict[str, Any]]]
@@ -50,6 +53,28 @@ def test_ddps_own_logger_is_kept_out_of_the_window() -> None:
     )
     usual, quiet = map(int, done.stdout.split())
     assert usual == 200 and quiet <= 10  # the iteration at which it last looked
+
+
+def test_a_store_does_without_libuv_where_it_must(monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch honours USE_LIBUV in its own rendezvous alone; Debian builds it without libuv."""
+    place, alone = ("127.0.0.1", 0, 1, True), {"wait_for_workers": False}
+    first = store_of(*place, **alone)
+    assert first.libuvBackend
+    with pytest.raises(RuntimeError, match=f"{first.port}"):
+        store_of("127.0.0.1", first.port, 1, True, **alone)
+    monkeypatch.setenv("USE_LIBUV", "0")
+    assert not store_of(*place, **alone).libuvBackend
+    monkeypatch.delenv("USE_LIBUV")
+
+    class Without(torch.distributed.TCPStore):
+        def __init__(self, *place: Any, use_libuv: bool = True, **more: Any) -> None:
+            if use_libuv:
+                words = "use_libuv was requested but PyTorch was built without libuv support, run"
+                raise torch.distributed.DistStoreError(f"{words} with USE_LIBUV=0 to disable it.")
+            super().__init__(*place, **{**more, "use_libuv": False})
+
+    monkeypatch.setattr(torch.distributed, "TCPStore", Without)
+    assert not store_of(*place, **alone).libuvBackend
 
 
 def test_each_rank_has_its_own_data(found: Found) -> None:

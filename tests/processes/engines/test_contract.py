@@ -18,7 +18,7 @@ from script_samples import array_of
 from submitit.slurm.slurm import SlurmExecutor
 
 from dlperf_hpc.engines import AUTO, CHOICES, NAMES, choose_engine, get_engine
-from dlperf_hpc.engines.base import Engine, Response, run_program
+from dlperf_hpc.engines.base import Engine, Response, clean_environment, run_program
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm import query, response_to, script
 from dlperf_hpc.engines.slurm.query import BEGIN, END
@@ -265,3 +265,15 @@ def test_a_limit_is_named_with_the_line_before_the_last() -> None:
     )
     wanted = "AssocMaxSubmitJobLimit: Batch job submission failed: limits"
     assert response_to(complaint) == Response(limit=wanted)
+
+
+def test_a_controller_that_was_asked_too_often_is_asked_again() -> None:
+    """src/common/slurm_errno.c: nothing was accepted, and nothing is wrong with the job."""
+    words = "Batch job submission failed: Rate limit exceeded, please retry later"
+    response = response_to(f"sbatch: error: {words}\n")
+    assert response == Response(limit=words) and "a minute" in query.out_of_reach(response.limit)
+
+
+def test_sites_with_auth_slurm_are_asked_with_their_keys() -> None:
+    sack = {f"SLURM_SACK_{name}": "/x" for name in ("SOCKET", "KEY", "JWKS")}
+    assert clean_environment({**sack, "SLURM_JOB_ID": "7", "PMI_RANK": "0"}) == sack

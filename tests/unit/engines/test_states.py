@@ -10,7 +10,6 @@ from queueing import printed_by_squeue
 from dlperf_hpc.engines.slurm.query import (
     BEGIN,
     END,
-    NEVER_STARTS,
     SLURM_STATES,
     TO_DO,
     JobState,
@@ -32,6 +31,75 @@ OUT_OF_MEMORY
 FLAGS = """
 LAUNCH_FAILED REQUEUED REQUEUE_HOLD SPECIAL_EXIT RESIZING CONFIGURING COMPLETING STOPPED
 RECONFIG_FAIL POWER_UP_NODE REVOKED REQUEUE_FED RESV_DEL_HOLD SIGNALING STAGE_OUT EXPEDITING
+"""
+# src/common/job_state_reason.c of Slurm 26.05, but for the reasons of jobs that have ended; and the
+# sentences that squeue prints in their place.
+REASONS = """
+None Prolog Priority Dependency Resources PartitionNodeLimit PartitionTimeLimit PartitionDown
+PartitionInactive JobHeldAdmin JobHeldUser NvidiaImexChannels BeginTime Licenses AssociationJobLimit
+AssociationResourceLimit AssociationTimeLimit Reservation ReqNodeNotAvail SchedDefer NodeDown
+BadConstraints SystemFailure JobLaunchFailure InvalidAccount InvalidQOS QOSUsageThreshold
+QOSJobLimit QOSResourceLimit QOSTimeLimit Cleaning QOSNotAllowed AccountNotAllowed
+DependencyNeverSatisfied QOSGrpCpuLimit QOSGrpCPUMinutesLimit QOSGrpCPURunMinutesLimit
+QOSGrpJobsLimit QOSGrpMemLimit QOSGrpNodeLimit QOSGrpSubmitJobsLimit QOSGrpWallLimit
+QOSMaxCpuPerJobLimit QOSMaxCpuMinutesPerJobLimit QOSMaxNodePerJobLimit QOSMaxWallDurationPerJobLimit
+QOSMaxCpuPerUserLimit QOSMaxJobsPerUserLimit QOSMaxNodePerUserLimit QOSMaxSubmitJobPerUserLimit
+QOSMinCpuNotSatisfied AssocGrpCpuLimit AssocGrpCPUMinutesLimit AssocGrpCPURunMinutesLimit
+AssocGrpJobsLimit AssocGrpMemLimit AssocGrpNodeLimit AssocGrpSubmitJobsLimit AssocGrpWallLimit
+AssocMaxJobsLimit AssocMaxCpuPerJobLimit AssocMaxCpuMinutesPerJobLimit AssocMaxNodePerJobLimit
+AssocMaxWallDurationPerJobLimit AssocMaxSubmitJobLimit JobHoldMaxRequeue JobArrayTaskLimit
+BurstBufferResources BurstBufferStageIn BurstBufferOperation AssocGrpUnknown AssocGrpUnknownMinutes
+AssocGrpUnknownRunMinutes AssocMaxUnknownPerJob AssocMaxUnknownPerNode AssocMaxUnknownMinutesPerJob
+AssocMaxCpuPerNode AssocGrpMemMinutes AssocGrpMemRunMinutes AssocMaxMemPerJob AssocMaxMemPerNode
+AssocMaxMemMinutesPerJob AssocGrpNodeMinutes AssocGrpNodeRunMinutes AssocMaxNodeMinutesPerJob
+AssocGrpEnergy AssocGrpEnergyMinutes AssocGrpEnergyRunMinutes AssocMaxEnergyPerJob
+AssocMaxEnergyPerNode AssocMaxEnergyMinutesPerJob AssocGrpGRES AssocGrpGRESMinutes
+AssocGrpGRESRunMinutes AssocMaxGRESPerJob AssocMaxGRESPerNode AssocMaxGRESMinutesPerJob
+AssocGrpLicense AssocGrpLicenseMinutes AssocGrpLicenseRunMinutes AssocMaxLicensePerJob
+AssocMaxLicenseMinutesPerJob AssocGrpBB AssocGrpBBMinutes AssocGrpBBRunMinutes AssocMaxBBPerJob
+AssocMaxBBPerNode AssocMaxBBMinutesPerJob QOSGrpUnknown QOSGrpUnknownMinutes QOSGrpUnknownRunMinutes
+QOSMaxUnknownPerJob QOSMaxUnknownPerNode QOSMaxUnknownPerUser QOSMaxUnknownMinutesPerJob
+QOSMinUnknown QOSMaxCpuPerNode QOSGrpMemoryMinutes QOSGrpMemoryRunMinutes QOSMaxMemoryPerJob
+QOSMaxMemoryPerNode QOSMaxMemoryPerUser QOSMaxMemoryMinutesPerJob QOSMinMemory QOSGrpNodeMinutes
+QOSGrpNodeRunMinutes QOSMaxNodeMinutesPerJob QOSMinNode QOSGrpEnergy QOSGrpEnergyMinutes
+QOSGrpEnergyRunMinutes QOSMaxEnergyPerJob QOSMaxEnergyPerNode QOSMaxEnergyPerUser
+QOSMaxEnergyMinutesPerJob QOSMinEnergy QOSGrpGRES QOSGrpGRESMinutes QOSGrpGRESRunMinutes
+QOSMaxGRESPerJob QOSMaxGRESPerNode QOSMaxGRESPerUser QOSMaxGRESMinutesPerJob QOSMinGRES
+QOSGrpLicense QOSGrpLicenseMinutes QOSGrpLicenseRunMinutes QOSMaxLicensePerJob QOSMaxLicensePerUser
+QOSMaxLicenseMinutesPerJob QOSMinLicense QOSGrpBB QOSGrpBBMinutes QOSGrpBBRunMinutes QOSMaxBBPerJob
+QOSMaxBBPerNode QOSMaxBBPerUser QOSMinBB MaxBBPerAccount MaxCpuPerAccount MaxEnergyPerAccount
+MaxGRESPerAccount MaxNodePerAccount MaxLicensePerAccount MaxMemoryPerAccount MaxUnknownPerAccount
+MaxJobsPerAccount MaxSubmitJobsPerAccount PartitionConfig AccountingPolicy FedJobLock MaxMemPerLimit
+AssocGrpBilling AssocGrpBillingMinutes AssocGrpBillingRunMinutes AssocMaxBillingPerJob
+AssocMaxBillingPerNode AssocMaxBillingMinutesPerJob QOSGrpBilling QOSGrpBillingMinutes
+QOSGrpBillingRunMinutes QOSMaxBillingPerJob QOSMaxBillingPerNode QOSMaxBillingPerUser
+QOSMaxBillingMinutesPerJob MaxBillingPerAccount QOSMinBilling ReservationDeleted ReservationInvalid
+Constraints MaxBBRunMinsPerAccount MaxBillingRunMinsPerAccount MaxCpuRunMinsPerAccount
+MaxEnergyRunMinsPerAccount MaxGRESRunMinsPerAccount MaxNodeRunMinsPerAccount
+MaxLicenseRunMinsPerAccount MaxMemoryRunMinsPerAccount MaxUnknownRunMinsPerAccount
+MaxBBRunMinsPerUser MaxBillingRunMinsPerUser MaxCpuRunMinsPerUser MaxEnergyRunMinsPerUser
+MaxGRESRunMinsPerUser MaxNodeRunMinsPerUser MaxLicenseRunMinsPerUser MaxMemoryRunMinsPerUser
+MaxUnknownRunMinsPerUser MaxPoweredUpNodes MpiPortsBusy
+"""
+SENTENCES = """
+Job's QOS not permitted to use this partition (main allows a not b)
+Job's account not permitted to use this partition (main allows a not b)
+Job is at or exceeds QOS normal's group max TRES(cpu) minutes of 10 with 20
+Job is at or exceeds association (acc=a/user=b/part=c) group wall limit 10 with 20
+License request 'a' is no longer valid, holding job
+Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions
+ReqNodeNotAvail, May be reserved for other job
+ReqNodeNotAvail, Reserved for maintenance
+ReqNodeNotAvail, UnavailableNodes:n[1-3]
+Reservation a was deleted
+Reservation a is invalid
+burst_buffer/lua: slurm_bb_pre_run: it failed
+job requeued in held state
+job requeued in special exit state
+launch failed requeued held
+launch failure limit exceeded requeued held
+uid 1000 not in group permitted to use this partition (main). groups allowed: a
+user env retrieval failed requeued held
 """
 EXPECTED = {
     Status.PENDING: "PENDING REQUEUED REQUEUE_HOLD REQUEUE_FED SPECIAL_EXIT POWER_UP_NODE"
@@ -87,13 +155,14 @@ def test_no_state_says_ok() -> None:
 
 
 def test_what_can_never_start_is_rejected_only_while_it_waits() -> None:
-    assert NEVER_STARTS
-    for reason in NEVER_STARTS:
-        assert status_of("PENDING", reason) is Status.REJECTED
+    never = [each for each in REASONS.split() if status_of("PENDING", each) is Status.REJECTED]
+    assert {"PartitionNodeLimit", "QOSMaxGRESPerJob", "AssocMaxCpuPerNode", "QOSMinGRES"} < {*never}
+    for reason in never:
         assert status_of("RUNNING", reason) is Status.RUNNING
         assert status_of("CANCELLED by 0", reason) is Status.CANCELLED
-    for reason in ("Resources", "Priority", "None", "", "JobArrayTaskLimit", "ReqNodeNotAvail"):
-        assert status_of("PENDING", reason) is Status.PENDING
+    passing = {"Resources", "Priority", "None", "JobArrayTaskLimit", "ReqNodeNotAvail"}
+    passing |= {"QOSMaxGRESPerUser", "QOSMaxJobsPerUserLimit", "MaxGRESPerAccount", "AssocGrpGRES"}
+    assert passing < {*REASONS.split()} - {*never} and status_of("PENDING", "") is Status.PENDING
 
 
 @pytest.mark.parametrize(
@@ -189,7 +258,12 @@ def test_what_squeue_does_not_print_is_no_answer(text: str) -> None:
 
 
 def test_what_to_do_about_a_reason() -> None:
-    assert all(to_do_of(reason) for reason in NEVER_STARTS)
+    known = [*REASONS.split(), *SENTENCES.strip().split("\n")]
+    assert [reason for reason in known if not to_do_of(reason)] == []
+    released = [reason for reason in known if "scontrol release" in to_do_of(reason)]
+    states = ("held", "special exit")
+    held = ["JobHeldUser", *(f"job requeued in {state} state" for state in states)]
+    assert released == [*held, "user env retrieval failed requeued held"]
     for reason, words in (
         ("ReqNodeNotAvail, UnavailableNodes:n[1-3]", "sinfo -R"),
         ("QOSMaxJobsPerUserLimit", "sacctmgr show qos"),
@@ -199,5 +273,5 @@ def test_what_to_do_about_a_reason() -> None:
         ("JobHeldAdmin", "administrators"),
     ):
         assert words in to_do_of(reason), reason
-    assert to_do_of("Splendid") == to_do_of("None") == ""
-    assert [name for name in TO_DO if to_do_of(name) != TO_DO[name]] == []
+    assert to_do_of("Splendid") == to_do_of("TimeLimit") == ""
+    assert {to_do_of(reason) for reason in known} == {*TO_DO.values()}

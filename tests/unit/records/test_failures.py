@@ -310,3 +310,11 @@ def _is_reason(node: ast.AST) -> bool:
 
 def _is_empty(node: ast.AST) -> bool:
     return isinstance(node, ast.Constant) and node.value in ("", None)
+
+
+def test_a_programs_end_is_told_in_words_that_help(tmp_path: Path) -> None:
+    lines = "There are not enough slots available in the system to satisfy the 2\nslots"
+    assert "ppr:{ranks_per_node}:node:OVERSUBSCRIBE" in from_program(lines, 1, tmp_path).reason
+    empty = ProgramOutput(tmp_path / "nuls", 0, Progress(), signs=Signs())
+    empty.take(b"it broke\n" + b"\0" * 9 + b"\n")
+    assert ended_badly(1, empty).reason == "the program ended with exit code 1: it broke"
