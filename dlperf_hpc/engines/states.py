@@ -266,6 +266,8 @@ class _StateResolver:
             return result
         if words := _LIVES_AFTER.get(state.status):
             reason, to_do = f"{words} after: {result.reason}", self.engine.to_do(state)
+            if state.status is Status.PENDING:
+                reason += f"; {self.engine.title}: {state}"
             return replace(
                 result, status=state.status, reason=reason, source="scheduler", to_do=to_do
             )

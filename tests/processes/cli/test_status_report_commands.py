@@ -236,7 +236,8 @@ def test_a_run_whose_job_lives_has_not_ended(tmp_path: Path, squeue: Path) -> No
     )
     says(squeue, "7_0|PENDING|BeginTime|", "7_1|RUNNING|None|n2", "8_[0-1]|PENDING|Priority|")
     found = asked(root)
-    assert found[RUNS[0].id] == ("pending", "requeued after: rank 0 on n1: it broke")
+    words = "requeued after: rank 0 on n1: it broke; Slurm: PENDING (BeginTime)"
+    assert found[RUNS[0].id] == ("pending", words)
     assert found[RUNS[2].id] == ("running", "its job runs after: Slurm: NODE_FAIL on n1")
     says(squeue, "7_0|FAILED|NonZeroExitCode|n1", "7_1|TIMEOUT|TimeLimit|n2")
     found = asked(root)
