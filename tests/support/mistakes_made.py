@@ -29,7 +29,7 @@ class Mistake:
     ``written`` takes the place of the line of my.toml that begins with the same key; where it has
     none, it is added at the end. ``files`` are more files that the command finds. ``path``:
     programs on the PATH, with the script of each. ``shown`` are the lines of the answer that the
-    page shows.
+    page shows. ``must`` are the words that a good answer has.
     """
 
     what: str
@@ -39,6 +39,7 @@ class Mistake:
     path: Mapping[str, str] = field(default_factory=dict)
     code: int = 2
     shown: tuple[int | None, int | None] = (None, None)
+    must: tuple[str, ...] = ()
 
 
 def _in_the_file(*rows: tuple[str, str]) -> list[Mistake]:
@@ -194,5 +195,181 @@ MISTAKES: Mapping[str, Sequence[Mistake]] = {
             "dlperf prepare notes.txt --format csv --out data",
         ),
         Mistake("archive of what is no sweep", "dlperf archive results"),
+    ],
+}
+
+
+def _by_hand(rows: str, typed: str = DRY, file: str = "") -> list[Mistake]:
+    """A mistake for each row: what is typed, or stands in the file, and the words of a good answer.
+    ``typed``: the command, to which what begins with no ``dlperf`` is added; ``file``: the name of
+    the file that has the row instead."""
+    found = []
+    for row in rows.strip().splitlines():
+        wrong, _, words = row.rpartition(" | ")
+        wrong, must = wrong.strip(), tuple(word.strip() for word in words.split(","))
+        code = 2 * (not wrong.startswith(("dlperf help", "dlperf version")))
+        text = wrong.replace(" / ", "\n")
+        if file == "my.toml":
+            found.append(Mistake("", typed, text, must=must))
+        elif file:
+            found.append(Mistake("", typed, files={file: f"{text}\n"}, must=must))
+        else:
+            command = f"{typed} {wrong}".removeprefix(f"{typed} dlperf ")
+            command = wrong if wrong.startswith("dlperf") else command
+            found.append(Mistake("", command, must=must, code=code))
+    return found
+
+
+_OPTIONS = """
+--partition gpu             | partition, site profile
+-p gpu                      | partition, site profile
+--account proj              | account, site profile
+-A proj                     | account, site profile
+--qos high                  | qos, site profile
+--time 01:00:00             | --set time_limit=
+-t 30                       | --set time_limit=
+--nodes 2                   | --set topologies=
+-N 2                        | --set topologies=
+--ntasks 8                  | --set topologies=
+-n 8                        | --set topologies=
+--ntasks-per-node 4         | --set topologies=
+--gres gpu:4                | --set topologies=
+--gpus-per-node 8           | --set topologies=
+-G 8                        | --set topologies=
+--cpus-per-task 8           | cpus_per_task, site profile
+-c 8                        | cpus_per_task, site profile
+--mem 64G                   | mem, site profile
+--constraint a100           | constraint, site profile
+-C a100                     | constraint, site profile
+--nodelist n1               | sbatch, nodelist, site profile
+-w n1                       | sbatch, nodelist, site profile
+--exclude n3                | exclude, site profile
+--exclusive                 | exclusive, site profile
+--array 1-10                | repeats
+--job-name bert             | --name
+-J bert                     | --name
+--output out.txt            | --logs
+-o out.txt                  | --logs
+--dependency afterok:12     | --after
+-d afterok:12               | --after
+--begin now+1hour           | sbatch, begin, site profile
+--mail-type END             | sbatch, mail-type, site profile
+--export ALL                | export, site profile
+--wrap "python train.py"    | [program.NAME]
+--test-only                 | --dry-run
+--parsable                  | --json
+--mpi pmix                  | mpi, [environment.NAME], site profile
+--nnodes 2                  | --set topologies=
+--nproc-per-node 8          | --set topologies=
+--nproc_per_node=8          | --set topologies=
+--master-addr n1            | leave it out
+--master_port 29500         | leave it out
+--rdzv-backend c10d         | leave it out
+--node_rank 0               | leave it out
+--standalone                | --cluster local
+--max-restarts 3            | dlperf rerun
+-np 4                       | --set topologies=
+--hostfile hosts            | sbatch, nodelist, site profile
+--bind-to core              | srun, --cpu-bind, site profile
+--env NCCL_DEBUG=INFO       | env, [environment.NAME], site profile
+-k 1n1g                     | --only
+--collect-only              | --dry-run
+--lf                        | dlperf rerun
+-v                          | dlperf logs
+--junitxml out.xml          | dlperf report, --write junit
+-m batch_size=2,4           | [matrix], --set
+--multirun batch_size=2,4   | [matrix], --set
+case.batch_size=4           | --set case.batch_size=4
++seed=2                     | --set seed=2
+--config-name my            | dlperf sweep FILE
+--cfg job                   | --dry-run
+hydra/launcher=slurm        | --cluster slurm
+--repeats 5                 | --set repeats=
+--runs 5                    | --set repeats=
+--seed 2                    | --set seed=
+--batch-size 4              | --set batch_size=
+--model bert-base           | --set model=
+--precision bf16            | --set precision=
+--fp16                      | --set precision=fp16
+--steps 100                 | --set measure.iterations=
+--epochs 1                  | --set measure.iterations=
+--warmup 5                  | --set measure.warmup=
+--lr 0.1                    | --set optimizer.lr=
+--gpus 4                    | --set topologies=
+--topology 1n2g             | --only
+--force                     | --name
+--resume                    | same command
+--verbose                   | dlperf logs
+--output-dir out            | --logs
+--local                     | --cluster local
+--timeout 30m               | --set time_limit=
+--conda pt                  | conda, [environment.NAME], site profile
+--container img.sif         | apptainer, [environment.NAME], site profile
+"""
+_VERBS = """
+dlperf run my.toml                               | dlperf sweep
+dlperf submit my.toml                            | dlperf sweep
+dlperf my.toml                                   | dlperf sweep my.toml
+dlperf squeue logs/first                         | dlperf status
+dlperf watch logs/first                          | dlperf status, --watch
+dlperf scancel logs/first                        | dlperf cancel
+dlperf kill logs/first                           | dlperf cancel
+dlperf retry logs/first                          | dlperf rerun
+dlperf tail logs/first                           | dlperf logs
+dlperf plot logs/first                           | dlperf report
+dlperf diff logs/first logs/bert                 | dlperf compare
+dlperf check my.toml                             | dlperf doctor
+dlperf install tensorflow                        | dlperf env make
+dlperf help sweep                                | usage: dlperf sweep
+dlperf version                                   | dlperf_hpc
+dlperf status logs/first --follow                | --watch
+dlperf logs logs/first --tail                    | tail
+dlperf rerun logs/first --failed                 | --status failed
+dlperf rerun logs/first --time-limit 02:00:00    | --time
+dlperf report logs/first --csv                   | --write csv
+dlperf report logs/first --output out            | --out
+dlperf report logs/first --baseline 1n2g         | --base
+dlperf compare logs/first logs/bert --alpha 0.05 | --risk
+dlperf cancel logs/first --force                 | leave it out
+"""
+_KEYS = """
+framework = "torch"                       | 'ddp'
+framework = "fsdp"                        | deepspeed, [program.NAME]
+framework = "jax"                         | [program.NAME]
+model = "resnet50"                        | [program.NAME]
+model = "bert-large-uncased"              | 'bert-large'
+model = "gpt2-124m"                       | 'gpt2-small'
+precision = "fp8"                         | bf16, fp16
+precision = "mixed"                       | bf16, fp16
+device = "gpu"                            | cuda
+[env] / NCCL_DEBUG = "INFO"               | [environment.NAME], site profile
+[slurm] / partition = "gpu"               | site profile
+[training] / steps = 100                  | [measure]
+[program] / run = ["train.py"]            | [program.NAME]
+time_limit = "1h"                         | 01:00:00
+topologies = ["2x8"]                      | 2n8g
+topologies = "1n1g"                       | [...]
+output_dir = "out"                        | --logs
+max_length = 512                          | seq_len
+[program.mine] / launch = "rank" / run = ["train.py && echo"] | &&, "bash", "-c"
+[program.mine] / launch = "rank" / run = "python train.py"    | list of words
+[program.mine] / launch = "mpirun" / run = ["train.py"]       | rank
+"""
+_SITE = """
+time = "01:00:00"              | time_limit, sweep file
+nodes = 2                      | topologies, sweep file
+gres = "gpu:4"                 | gpus
+nodelist = "n1"                | sbatch = { nodelist =
+[env] / NCCL_DEBUG = "INFO"    | [environment.default.env]
+"""
+BY_HAND = "What hands type that know other tools"
+"""The chapter of mistakes whose answers must have certain words; they were written before them."""
+MISTAKES = {
+    **MISTAKES,
+    BY_HAND: [
+        *_by_hand(_OPTIONS),
+        *_by_hand(_VERBS),
+        *_by_hand(_KEYS, file="my.toml"),
+        *_by_hand(_SITE, f"{DRY} --site ./site.toml", "site.toml"),
     ],
 }
