@@ -44,11 +44,13 @@ def _usage() -> str:
 
 
 def _unknown(word: str) -> str:
-    import difflib
+    from dlperf_hpc.errors import meant, nearest
 
-    near = difflib.get_close_matches(word, verbs(), n=1)
-    hint = f" (did you mean {near[0]!r}?)" if near else ""
-    return f"error: there is no verb {word!r}{hint}; `dlperf --help` lists the verbs"
+    hint = meant("verb", word) or nearest(word, verbs())
+    if word.endswith(".toml"):
+        hint = f"type `dlperf sweep {word}`"
+    text = f" ({hint})" * bool(hint)
+    return f"error: there is no verb {word!r}{text}; `dlperf --help` lists the verbs"
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -56,11 +58,17 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     if arguments[:2] == ["data", "prepare"]:  # the verb's earlier name
         arguments = arguments[1:]
+    if "_ARGCOMPLETE" in os.environ:  # TAB was pressed in a shell
+        from dlperf_hpc.cli.completion import verb_of_line
+
+        arguments = verb_of_line(verbs())
     first = next(iter(arguments), "")
-    if first in ("-h", "--help"):
+    if first == "help" and arguments[1:] and arguments[1] in verbs():
+        first, arguments = arguments[1], ["", "--help"]
+    if first in ("-h", "--help", "help"):
         print(_usage())
         return 0
-    if first == "--version":
+    if first in ("--version", "version"):
         print(version_line())
         return 0
     if first in verbs():

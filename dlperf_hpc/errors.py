@@ -24,6 +24,7 @@ import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -145,11 +146,52 @@ def toml_text(value: Any) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """``did you mean ...`` for a name that is close to a known one, else None."""
+    """``did you mean ...`` for a name that is spelt nearly as a known one, else None."""
     import difflib
 
-    close = difflib.get_close_matches(name[:200], list(known), n=1, cutoff=0.6)
-    return f"did you mean {close[0]!r}?" if close else None
+    bare = {each.lstrip("-"): each for each in known}
+    close = difflib.get_close_matches(name[:200].lstrip("-"), bare, n=1, cutoff=0.75)
+    return f"did you mean {bare[close[0]]!r}?" if close else None
+
+
+_PROFILE = "the site profile, the file that --site names"
+_KEYS = {
+    "slurm": f"{{}} is a key of {_PROFILE}",
+    "ranks": f"{{}} is a key of [environment.NAME] in {_PROFILE}",
+    "sbatch": f"write sbatch = {{{{ {{}} = ... }}}} in {_PROFILE}",
+}
+_FORMS = {
+    "option": {"set": "write `dlperf sweep FILE --set {}={}`", **_KEYS},
+    "key": {"set": "it is called {}, under [case] or [matrix]", **_KEYS},
+    "site": {"set": "{} is a key of the sweep file", "sbatch": _KEYS["sbatch"]},
+}
+"""How a hint is made of a name, by where a word was written and by the section of the name."""
+
+
+@lru_cache
+def meanings() -> dict[str, dict[str, str]]:
+    """The tables of ``meant.toml``."""
+    from pathlib import Path
+
+    import tomllib
+
+    return tomllib.loads(Path(__file__).with_name("meant.toml").read_text(encoding="utf-8"))
+
+
+def meant(place: str, word: str) -> str | None:
+    """What to write in place of a word that other tools have, by where it was written: a section of
+    ``meant.toml``; None for a word that is in none of its tables."""
+    bare = word.lstrip("-").replace("_", "-")
+    if len(bare) > 1:
+        bare = bare.lower()
+    for section, form in {place: "{}", **_FORMS.get(place, {})}.items():
+        for name, words in meanings().get(section, {}).items():
+            if bare in words.split():
+                name = {"*": bare}.get(name, name)
+                if place == "key" and name in meanings()["place"]:
+                    return meanings()["place"][name]
+                return form.format(name, meanings()["example"].get(name, "VALUE"))
+    return None
 
 
 class DlperfError(Exception):

@@ -150,6 +150,16 @@ def _hints(comparison: Comparison, a: Sequence[Subject], b: Sequence[Subject]) -
     return lines
 
 
+def _say_if_one(comparison: Comparison) -> None:
+    """Two directories with one set of figures are a sweep and its archive, or a copy of it."""
+    both = [(case.a, case.b) for case in comparison.cases if case.a and case.b]
+    if both and all(a.counted and a.speeds == b.speeds for a, b in both):
+        messages.say(
+            "note: A and B are one: the runs of all cases that both have are as fast to the last"
+            " digit (a sweep and its archive, or a copy); give two measurements to compare"
+        )
+
+
 def _in_short(side: Sequence[Subject]) -> str:
     """Models and hardware of one side, in a few words."""
     from dlperf_hpc.analysis.machines import HARDWARE
@@ -173,6 +183,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     a, b = (analysis.pooled(_subjects(arguments, place) for place in side) for side in places)
     comparison = analysis.compare(a, b, tolerance, risk, across)
     hints = _hints(comparison, a, b)
+    _say_if_one(comparison)
     bad = set(itertools.chain(*(_FAIL_ON[word] for word in fail_on)))
     _show(arguments, comparison, sides, hints, bad)
     if hints:

@@ -26,7 +26,7 @@ examples:
   dlperf env list
   dlperf env make tensorflow --dry-run
   dlperf env make tensorflow --dir /shared/envs/tensorflow
-  dlperf env make deepspeed --python /usr/bin/python3.11 --constraints my-versions.txt
+  dlperf env make deepspeed --python /usr/bin/python3.11 --constraints mine.txt
 """
 
 # What pip, not the wheel, puts beside the metadata.
@@ -107,23 +107,27 @@ def _make(arguments: argparse.Namespace) -> int:
             settings["WRAPPER"] = str(wheel)
             if arguments.dry_run:
                 settings["WRAPPER"] = wheel.name
+            if arguments.dry_run and not arguments.json:
                 print(f"# {wheel.name} is made of this installation, for as long as it is needed")
         if arguments.dry_run:
             settings["DRY_RUN"] = "1"
-            sys.stdout.flush()
         output = None
-        if arguments.json and not arguments.dry_run:
-            output = sys.stderr  # what the recipe prints is no part of a JSON document
-        done = subprocess.run(script, env={**os.environ, **settings}, stdout=output, check=False)
+        if arguments.json:  # what the recipe prints is no part of a JSON document
+            output = subprocess.PIPE if arguments.dry_run else sys.stderr
+        sys.stdout.flush()
+        env = {**os.environ, **settings}
+        done = subprocess.run(script, env=env, stdout=output, text=True, check=False)
     if done.returncode < 0:
         return 1
-    if done.returncode or arguments.dry_run:
+    if arguments.json:
+        found = {"name": arguments.name, "venv": str(place), "made": done.returncode == 0}
+        if arguments.dry_run:
+            found.update(made=False, commands=done.stdout.splitlines())
+        messages.print_json(found)
+    if done.returncode or arguments.dry_run or arguments.json:
         return min(done.returncode, 2)
     profile = f"[environment.{arguments.name}]\nvenv = {json.dumps(str(place))}"
-    if arguments.json:
-        messages.print_json({"name": arguments.name, "venv": str(place)})
-    else:
-        print(f"made: {shlex.quote(str(place))}\nin a site profile this environment is\n{profile}")
+    print(f"made: {shlex.quote(str(place))}\nin a site profile this environment is\n{profile}")
     return 0
 
 

@@ -14,7 +14,7 @@ SUMMARY = "copy the ready sweeps and programs and the template of a site profile
 
 _EPILOG = """\
 examples:
-  dlperf init .                      sweeps/*.toml, programs/*.toml and slurm/template.toml
+  dlperf init .                      sweeps, programs and slurm/template.toml
   dlperf init . --site mycluster     the template as slurm/mycluster.toml
 """
 

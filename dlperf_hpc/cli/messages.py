@@ -1,7 +1,8 @@
 """From errors to messages and exit codes: every verb runs through ``run``. And how far a verb is,
 where standard error is a terminal.
 
-0 ok · 1 some run failed, or the scheduler refused · 2 invalid request · 130 interrupted.
+0 ok · 1 some run failed, or the scheduler refused · 2 invalid request · 130 interrupted · 141 the
+reader of the output has gone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _DEPENDENCIES = {
     "zstandard",
 }
 _WIDTH = 120  # of the line that names what a verb waits for
+_BROKEN_PIPE = 128 + 13  # what a shell says of a program that SIGPIPE has ended
 _OLDEST = (3, 11)
 _TOO_OLD = (
     "the verbs need Python 3.11 or newer, and {} is {}.{}: use a newer one on the login node (a"
@@ -89,12 +91,17 @@ def run(verb: Verb, parser: argparse.ArgumentParser, argv: Sequence[str] | None)
     if sys.version_info < _OLDEST:
         say(f"error: {_TOO_OLD.format(sys.executable, *sys.version_info)}")
         return 2
-    arguments = parser.parse_args(argv)
+    if "_ARGCOMPLETE" in os.environ:
+        from dlperf_hpc.cli.completion import complete
+
+        complete(parser)
     os.umask(os.umask(0o077) | 0o002)  # also for jobs, which have it from who submits
     # pydantic would look for plug-ins in every installed package: slow on a shared file system.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:
-        return verb(arguments)
+        code = verb(parser.parse_args(argv))
+        sys.stdout.flush()
+        return code
     except DlperfError as error:
         print(f"error: {visible(str(error))}", file=sys.stderr)
         return error.exit_code
@@ -109,7 +116,7 @@ def run(verb: Verb, parser: argparse.ArgumentParser, argv: Sequence[str] | None)
     except BrokenPipeError:
         # The reader (head, less) has gone; Python's own flush at exit must not complain again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+        return _BROKEN_PIPE
     except OSError as error:  # of a file that no message of ours foresees
         where = f"{error.filename}: " if error.filename else ""
         print(visible(f"error: {where}{error.strerror or error}"), file=sys.stderr)

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -14,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 from dlperf_hpc import version_line
 from dlperf_hpc.cli.messages import say, usage_error
 from dlperf_hpc.engines import CHOICES
-from dlperf_hpc.errors import Issue, LedgerError, SpecError, visible
+from dlperf_hpc.errors import Issue, LedgerError, SpecError, meant, nearest, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.interpret.rules import WindowRule
@@ -59,17 +61,18 @@ class _Parser(argparse.ArgumentParser):
         return found
 
     def _left_over(self, word: str) -> str:
-        import difflib
-
+        option = word.partition("=")[0]
+        hint = meant(self.prog.rpartition(" ")[2], option) or meant("option", option)
         if not word.startswith("-"):
             pairs = [a.option_strings[-1] for a in self._actions if a.metavar == "KEY=VALUE"]
+            if re.fullmatch(r"\+{0,2}[\w.]+=.*", word) and pairs:
+                hint = f"write {pairs[0]} {word.lstrip('+')}"
             form = "".join(f"; write {n} KEY=VALUE, without blanks around =" for n in pairs[:1])
-            return f"{word!r} is one argument too many (a text with blanks needs quotes{form})"
-        option = word.partition("=")[0]
+            hint = hint or f"a text with blanks needs quotes{form}"
+            return f"{word!r} is one argument too many ({hint})"
         known = [name for action in self._actions for name in action.option_strings]
-        near = difflib.get_close_matches(option, known, n=1)
-        meant = "".join(f" (did you mean {name}?)" for name in near)
-        return f"there is no option {option}{meant}"
+        hint = hint or nearest(option, known)
+        return f"there is no option {option}" + f" ({hint})" * bool(hint)
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
@@ -81,13 +84,32 @@ _WANTING = re.compile("the following arguments are required: (.*)")
 _VALUELESS = re.compile(r"argument (\S+): expected (?:one|at least one) argument")
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """80 columns at most. Lines of a text are joined and wrapped, but for those that are indented:
+    commands and lists."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=min(shutil.get_terminal_size().columns, 80) - 2)
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        import textwrap
+
+        lines: list[str] = []
+        for apart, group in itertools.groupby(text.splitlines(), lambda x: x[:1] in ("", " ")):
+            block = list(group)
+            if not apart:
+                block = textwrap.wrap(" ".join(block), width)
+            lines += block
+        return "\n".join(lines)
+
+
 def parser(verb: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
     """The argument parser of ``dlperf VERB``; ``--help`` prints both texts as they are."""
     made = _Parser(
         prog=f"dlperf {verb}",
         description=description,
         epilog=epilog,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
     )
     made.add_argument("--version", action=_Version, nargs=0, help="print the version, and exit")
     return made

@@ -24,8 +24,8 @@ own tools). The same text, settings and seed give the same files, whatever the n
 """
 _EPILOG = """\
 examples:
-  dlperf prepare wiki/ --format hdf5 --vocab vocab.txt --seq-len 128 --out wiki_128
-  dlperf prepare a.txt --format megatron --train-tokenizer --vocab-size 8000 --out a_gpt2
+  dlperf prepare wiki/ --format hdf5 --vocab vocab.txt --out wiki_128
+  dlperf prepare a.txt --format megatron --train-tokenizer --out a_gpt2
 """
 _FORMATS = ("hdf5", "tfrecord", "megatron", "jsonl")
 

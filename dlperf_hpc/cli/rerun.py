@@ -28,7 +28,7 @@ _WORDS = {"lost": "unknown", "oom": "out_of_memory", "held_back": "held-back"}
 _DEFAULT = "failed,partial,timeout,out_of_memory,preempted,node_failed,held-back,lost"
 _EPILOG = f"""\
 By default, rerun submits the runs with these statuses:
-  {_DEFAULT.replace(",", ", ")}
+  {_DEFAULT.replace(",", " ")}
 of a sweep on this machine also cancelled ones (interrupted: by Ctrl-C, or killed with their sweep).
 lost means that neither disk nor scheduler knows what became of a run. Runs that are ok, waiting or
 running are never submitted again; of a run with status rejected, a job that still waits is

@@ -48,8 +48,8 @@ def _parser() -> argparse.ArgumentParser:
     options.add_site_options(made)
     add("--name", help="name of the sweep and of its directory (default: the sweep file's)")
     only = (
-        "select cases: topologies (1n1g,2n8g) or key=value; with several --only, the cases that all"
-        " of them select"
+        "select cases: topologies (1n1g,2n8g) or key=value, key=value,value; with several --only,"
+        " the cases that all of them select"
     )
     add("--only", action="append", default=[], metavar="WHAT", help=only)
     setting = "replace a value of the sweep file; a list of values becomes part of the matrix"
@@ -132,11 +132,21 @@ def _with_value(cases: list[Case], item: str) -> list[Case]:
         key, wanted = renamed(key, wanted)
     if key not in names:
         raise usage_error(f"--only {item}", f"no case has a key {key!r}", nearest(key, names))
-    kept = [case for case, table in zip(cases, tables) if table.get(key) == wanted]
+    kept = [case for case, table in zip(cases, tables) if table.get(key) in _any_of(wanted)]
     if not kept:
         there = dict.fromkeys(str(table[key]) for table in tables if key in table)
         raise usage_error(f"--only {item}", "no case is left", f"there are: {', '.join(there)}")
     return kept
+
+
+def _any_of(wanted: Any) -> list[Any]:
+    """The values that a value of ``--only`` stands for: those of a list, those between commas, and
+    itself, since a value may have a comma in it."""
+    if isinstance(wanted, list):
+        return wanted
+    if not isinstance(wanted, str) or "," not in wanted:
+        return [wanted]
+    return [wanted, *map(_value, map(str.strip, wanted.split(",")))]
 
 
 def _load(arguments: argparse.Namespace) -> Sweep:

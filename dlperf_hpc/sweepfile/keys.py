@@ -7,14 +7,15 @@ where it stands, so that an error can name ``matrix.batch_size[1]`` and not a ca
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from dlperf_hpc.errors import Issue, nearest
+from dlperf_hpc.errors import Issue, meant, nearest
 from dlperf_hpc.model.case import MODES, OPTIMIZERS, SCHEDULES, Option, Topology
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.validation import Line, Name, complaint
@@ -156,7 +157,8 @@ def topology_issue(where: str, value: Any) -> Issue | None:
     try:
         Topology.parse(value)
     except ValueError as error:
-        return Issue(where, str(error))
+        numbers = re.fullmatch(r"(\d{1,5})\D+(\d{1,5})\D*", value, re.ASCII)
+        return Issue(where, str(error), numbers and f"perhaps {numbers[1]}n{numbers[2]}g is meant")
     return None
 
 
@@ -182,62 +184,7 @@ def no_such(where: str, kind: str, value: str, built: Iterable[str], registry: R
     return Issue(where, f"there is no {kind} {value!r}", offered)
 
 
-# What other programs call the keys and values of a sweep file. A name that is spelt almost right is
-# :func:`dlperf_hpc.errors.nearest`'s; these are spelt right, elsewhere.
 _TABLES = {"optimizer": OPTIMIZERS, "schedule": tuple(SCHEDULES)}
-_TOPOLOGY = 'write topologies = ["2n4g"] at the top of the file, for 2 nodes with 4 GPUs each'
-_SITE = "it is a key of the site profile, a file of its own that --site names"
-_MEASURE = "at the end of the file, under [measure]"
-_ELSEWHERE = {
-    _TOPOLOGY: "nodes num_nodes nnodes gpus num_gpus ngpus gpus_per_node devices ntasks"
-    " nproc_per_node world_size ranks",
-    _SITE: "partition account qos constraint reservation gpu_type cpus_per_task mem exclusive"
-    " modules venv conda container image mpi setup",
-    'the time limit stands at the top of the file: time_limit = "00:30:00"': "time walltime timeout"
-    " wall_time",
-    f"how long to measure stands {_MEASURE}: iterations = 100, or min_seconds = 30": "epochs"
-    " num_epochs steps max_steps num_steps train_steps iterations train_iters min_seconds",
-    f"iterations before the measured ones stand {_MEASURE}: warmup = 20; those of the learning"
-    " rate are schedule.warmup": "warmup warmup_steps warmup_iters",
-    f"it stands {_MEASURE}": "min_optimizer_steps communication_steps checkpoint keep_checkpoint",
-    "at the end of the file, under [limits]": "startup_s iteration_s shutdown_s",
-}
-"""Names of keys that belong elsewhere, by what to do."""
-_OTHER_NAMES = {
-    "optimizer.lr": "learning_rate",
-    "optimizer.weight_decay": "wd",
-    "optimizer.grad_clip": "clip_grad max_grad_norm",
-    "optimizer.beta1": "momentum",
-    "schedule.name": "lr_scheduler scheduler",
-    "accumulation": "gradient_accumulation gradient_accumulation_steps",
-    "batch_size": "batch micro_batch micro_batch_size per_device_train_batch_size",
-    "global_batch": "global_batch_size",
-    "seq_len": "sequence_length max_seq_length",
-    "precision": "dtype amp mixed_precision fp16 bf16",
-    "framework": "backend",
-    "model": "network",
-    "data_path": "dataset",
-    "environment": "env",
-}
-_OTHER_VALUES = {
-    "precision": {
-        "fp32": "float32 float single 32 fp32-true",
-        "fp16": "float16 half 16 fp16-mixed 16-mixed",
-        "bf16": "bfloat16 bfloat bf16-mixed",
-        "tf32": "tensorfloat32",
-    },
-    "framework": {
-        "ddp": "torch pytorch pt torchrun distributed",
-        "tensorflow": "tf tf2 tensorflow2 keras mirrored",
-        "horovod": "hvd horovodrun",
-        "deepspeed": "ds zero",
-    },
-}
-
-
-def _with_name(name: str, table: Mapping[str, str]) -> str | None:
-    """The key of the table whose names have this one."""
-    return next((key for key, names in table.items() if name in names.split()), None)
 
 
 def key_hint(name: str, known: Iterable[str]) -> str | None:
@@ -247,31 +194,32 @@ def key_hint(name: str, known: Iterable[str]) -> str | None:
         names, settings = ", ".join(_TABLES[name]), [k for k in known if k.startswith(f"{name}.")]
         example = f'write {name}.name = "{_TABLES[name][0]}" under [case]; the names are {names}'
         return f"{example}; the settings are {', '.join(settings[1:4])}, ..."
-    if hint := _with_name(name, _ELSEWHERE):
-        return hint
-    called = _with_name(name, _OTHER_NAMES)
-    if called is None and name != "name":
+    hint, called = meant("key", name), ""
+    if hint is None and name != "name":
         called = " or ".join(key for key in known if key.endswith(f".{name}"))
-    return f"it is called {called}, under [case] or [matrix]" if called else None
+    return f"it is called {called}, under [case] or [matrix]" if called else hint
 
 
 def name_hint(kind: str, value: str, registry: Registry) -> str | None:
     """What a framework, a model or a precision of another name is called here: one name, or all
     that belong to a family; None if nothing is known of it."""
     plain = value.lower().replace("_", "-")
-    meant = _with_name(plain, _OTHER_VALUES.get(kind, {})) or ""
-    if kind == "precision":
-        return f"write {meant!r}" if meant else None
-    if kind == "framework" and meant in registry.backends:
-        library = registry.backends[meant].library
+    called = meant(kind, plain) or ""
+    if kind == "precision" or called in registry.workloads:
+        return f"write '{called}'" if called else None
+    if kind == "framework" and called in registry.backends:
+        library = registry.backends[called].library
         rest = [n for n, each in registry.backends.items() if each.library == library]
-        rest.remove(meant)
-        return f"write {meant!r}; with {library} train also: {', '.join(rest)}"
+        rest.remove(called)
+        return f"write {called!r}; with {library} train also: {', '.join(rest)}"
     names: Iterable[str] = registry.workloads
     if kind == "framework":
         names = registry.backends
-    family = _family(names, (meant or plain).replace("-", ""))
-    return f"write one of {', '.join(family)}" if family else None
+    family = _family(names, (called or plain).replace("-", ""))
+    if family:
+        return f"write one of {', '.join(family)}"
+    begins = [name for name in names if plain.startswith(f"{name}-")]
+    return f"write {max(begins, key=len)!r}" if begins else meant("own", plain)
 
 
 def _family(names: Iterable[str], wanted: str) -> list[str]:

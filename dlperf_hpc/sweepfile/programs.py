@@ -9,6 +9,7 @@ Standard library only and importable on Python 3.9, as all that a compute node n
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -65,6 +66,8 @@ VARIABLE = r"[A-Za-z_][A-Za-z0-9_]{0,199}"
 
 _PIECE = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 _SPLICE = re.compile(r"\{\*([A-Za-z_][\w.]*)\}", re.ASCII)
+_SHELL = re.compile(r"&&?|\|\|?|;|[12&]?>>?|<|2>&1")
+_RUNNERS = ("python", "python3", "bash", "sh", "srun", "mpirun", "mpiexec", *LAUNCHES[1:3])
 _BEFORE_REPLICAS = frozenset({"replicas", "global_batch", *TASK_NAMES})
 _MIXED = ("fp16", "bf16", "fp8")  # of accelerate's --mixed_precision; all else is its "no"
 
@@ -133,6 +136,10 @@ def misuses(program: UserProgram) -> Iterator[Issue]:
             if name not in known:
                 yield Issue(where, f"there is no placeholder {name!r}", nearest(name, known) or own)
     yield from _misused_words(program)
+    for i, word in enumerate(program.run):
+        if _is_for_a_shell(program.run[:i], word):
+            hint = 'write each word by itself, or the whole line for a shell: ["bash", "-c", "..."]'
+            yield Issue(f"run[{i}]", f"{word!r} is for a shell, and no shell reads this", hint)
     for key in program.keys:
         if key not in used:
             yield Issue(f"keys.{key}", "is used nowhere", f"write {{{key}}} in a word of run")
@@ -153,6 +160,16 @@ def _texts(program: UserProgram) -> Iterator[tuple[str, str, Callable[[str], lis
     yield "replicas", program.replicas, _names_of_replicas
     for i, text in enumerate(program.require):
         yield f"require[{i}]", text, _names_of_condition
+
+
+def _is_for_a_shell(before: Sequence[str], word: str) -> bool:
+    """Whether a word of ``run`` is an operator of a shell, or a whole line where the program's name
+    belongs. A path with a blank in it is neither, and an option may have any value."""
+    if before:
+        return _SHELL.fullmatch(word) is not None and not before[-1].startswith("-")
+    first, *more = word.split() or [""]
+    runs = first.endswith((".py", ".sh")) or first in _RUNNERS
+    return bool(more) and (runs or any(each.startswith("-") for each in more))
 
 
 def _misused_words(program: UserProgram) -> Iterator[Issue]:
@@ -242,6 +259,7 @@ def plan_values(
         values.update({f"{table}.{key}": each for key, each in vars(getattr(case, table)).items()})
     if case.seq_len:
         values["seq_len"] = case.seq_len
+    values["data_path"] = os.path.expanduser(case.data_path)
     topology = case.topology
     per_node = 1 if case.launch == "node" else topology.gpus_per_node
     values.update(
@@ -273,7 +291,8 @@ def command(program: UserProgram, values: Mapping[str, Any], later: Iterable[str
     for i, word in enumerate(program.run):
         argv += [_filled(f"run[{i}]", e, values, left) for e in _spliced(program, word, values)]
     env = {name: _filled(f"env.{name}", text, values, left) for name, text in program.env.items()}
-    return Command(tuple(argv), env, _filled("workdir", program.workdir, values, left))
+    workdir = os.path.expanduser(_filled("workdir", program.workdir, values, left))
+    return Command(tuple(argv), env, workdir)
 
 
 def _spliced(program: UserProgram, word: str, values: Mapping[str, Any]) -> Sequence[str]:

@@ -25,6 +25,7 @@ from dlperf_hpc.errors import Issue, SpecError, nearest, toml_text
 from dlperf_hpc.model.case import LINE, NAME
 from dlperf_hpc.sweepfile import programs, readtable
 from dlperf_hpc.sweepfile.declarations import Registry
+from dlperf_hpc.sweepfile.keys import name_hint
 from dlperf_hpc.sweepfile.programs import LAUNCHES, STOPS, UserProgram
 from dlperf_hpc.sweepfile.readtable import AVERAGINGS, COUNTS, SCOPES, PrintedFigure, ReadTable
 from dlperf_hpc.sweepfile.tomlfile import read_toml
@@ -189,7 +190,7 @@ def read_program(
         message = f"{name!r} is no name"
         return None, [Issue("", message, "write letters, digits, '.', '_' and '-'")]
     if not isinstance(table, dict):
-        hint = f"write [program.{name}] with its keys below it"
+        hint = "write [program.NAME], with a name of yours, and its keys below it"
         return None, [Issue("", "is no table", hint)]
     try:
         found = _Program.model_validate(table, context={_FORMATS: formats})
@@ -319,8 +320,8 @@ def _program_tables(
 def _near_program(name: str, folders: Iterable[Path], registry: Registry) -> list[Issue]:
     """The issue of a framework that there is not where a program's file has nearly its name."""
     files = {path.stem for each in folders for path in each.glob("*.toml")}
-    hint = nearest(name, sorted({*files, *registry.backends}))
-    if hint and any(repr(each) in hint for each in files):
+    hint = nearest(name, sorted({*files, *registry.backends})) or ""
+    if name_hint("framework", name, registry) is None and any(repr(each) in hint for each in files):
         return [Issue("framework", f"there is no framework {name!r}", hint)]
     return []
 

@@ -14,7 +14,7 @@ from pydantic import AfterValidator, BaseModel, ConfigDict, ValidationError, Val
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticCustomError
 
-from dlperf_hpc.errors import MOST_LISTED, Issue, nearest, toml_text
+from dlperf_hpc.errors import MOST_LISTED, Issue, meant, nearest, toml_text
 from dlperf_hpc.model.case import LINE, NAME
 
 _REFUSED = "refused"
@@ -93,6 +93,7 @@ def _unknown(
     hint = elsewhere.get(name)
     if hint is None and near:
         hint = nearest(name, [*model.model_fields, *elsewhere])
+        hint = meant(model.__name__.lower(), name) or hint
     return Issue(where, f"unknown key {name!r}", hint)
 
 

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""A real Slurm of several nodes on one machine, in one directory, for whoever types it.
+"""A real Slurm of several nodes on one machine, in one directory.
 
-No root, no system service, no system file: `down` removes the directory, and nothing remains.
+No root, no system service, no system file: `down` removes the directory, and
+nothing remains.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ VERBS = """verbs:
   node DIR kill|start NAME  a node's sudden death, and its return
 
 sites for `up` and `run`; slurm/NAME.toml is the site profile for each:
-""" + "".join(f"  --like {name:18} {site.what}\n" for name, site in SITES.items())
+""" + "".join(f"  --like {name}\n    {site.what}\n" for name, site in SITES.items())
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 

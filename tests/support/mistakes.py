@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import re
 import shlex
 import shutil
 import sys
@@ -18,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mistakes_made import DRY, MISTAKES, SWEEP, Mistake
+from mistakes_made import BY_HAND, DRY, MISTAKES, SWEEP, Mistake
 from places import ROOT
 from record_samples import a_run, a_sweep, ended_ok
 
@@ -28,6 +29,7 @@ from dlperf_hpc.engines.site import Site
 PAGE = ROOT / "docs" / "mistakes.md"
 _HOME = "/home/me"
 _WIDTH = 110
+BAR = "\\|"  # in a table
 _HEAD = f"""\
 # A newcomer's mistakes
 
@@ -170,11 +172,36 @@ def _item(number: int, answer: Answer) -> str:
     return "\n".join([*titles, *(f"    {line}".rstrip() for line in [*lines, "```"])])
 
 
+def _hint(answer: Answer) -> str:
+    """What an answer says to do: of an error its last brackets, where it has them."""
+    text = " ".join(map(str.strip, answer.lines[: len(answer.lines) if answer.code else 1]))
+    text = re.sub("^error: (my.toml: 1 error )?|; `dlperf[^`]* --help` (shows|lists) .*", "", text)
+    return text[text.find(" (") + 2 : -1] if text.endswith(")") else text.partition(" [")[0]
+
+
+def _table(found: list[Answer]) -> str:
+    """Mistakes in short: those with one hint in one row."""
+    rows: dict[str, list[str]] = {}
+    for answer in found:
+        mistake = answer.mistake
+        lines = [
+            *mistake.written.splitlines(),
+            *"".join(map(str, mistake.files.values())).splitlines(),
+        ]
+        typed = " / ".join(lines) or mistake.typed.removeprefix(DRY).strip()
+        rows.setdefault(_hint(answer), []).append(f"`{typed}`".replace("|", BAR))
+    body = [f"| {', '.join(typed)} | {hint.replace('|', BAR)} |" for hint, typed in rows.items()]
+    return "\n".join(["| typed | what the answer says to do |", "| - | - |", *body]) + "\n"
+
+
 def page(found: Mapping[str, list[Answer]]) -> str:
     """``docs/mistakes.md``."""
     parts, number = [_HEAD], 0
     for chapter, all_of_it in found.items():
         parts.append(f"## {chapter}\n")
+        if chapter == BY_HAND:
+            parts.append(_table(all_of_it))
+            continue
         for answer in all_of_it:
             number += 1
             parts.append(_item(number, answer) + "\n")

@@ -214,9 +214,9 @@ def _by_hand(rows: str, typed: str = DRY, file: str = "") -> list[Mistake]:
         elif file:
             found.append(Mistake("", typed, files={file: f"{text}\n"}, must=must))
         else:
-            command = f"{typed} {wrong}".removeprefix(f"{typed} dlperf ")
-            command = wrong if wrong.startswith("dlperf") else command
-            found.append(Mistake("", command, must=must, code=code))
+            command = wrong if wrong.startswith("dlperf ") else f"{typed} {wrong}"
+            first = (None, None if code else 1)
+            found.append(Mistake("", command, must=must, code=code, shown=first))
     return found
 
 
@@ -348,7 +348,7 @@ device = "gpu"                            | cuda
 [program] / run = ["train.py"]            | [program.NAME]
 time_limit = "1h"                         | 01:00:00
 topologies = ["2x8"]                      | 2n8g
-topologies = "1n1g"                       | [...]
+topologies = "1n1g"                       | ["1n1g"]
 output_dir = "out"                        | --logs
 max_length = 512                          | seq_len
 [program.mine] / launch = "rank" / run = ["train.py && echo"] | &&, "bash", "-c"

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import json
+import os
 import re
 import shutil
 import subprocess
@@ -12,6 +14,7 @@ from typing import Any
 
 import pytest
 from places import ROOT
+from record_samples import a_run, a_sweep
 
 from dlperf_hpc import version_line
 from dlperf_hpc.__main__ import main, verbs
@@ -90,3 +93,40 @@ def test_prepare_has_its_earlier_name_too(capsys: Any) -> None:
     with pytest.raises(SystemExit) as left:
         main(["data", "prepare", "--help"])
     assert left.value.code == 0 and "usage: dlperf prepare" in capsys.readouterr().out
+
+
+def test_a_shell_completes_verbs_options_sweeps_and_runs(tmp_path: Path) -> None:
+    """By the lines that `dlperf completion bash` prints, in a real bash."""
+    run = a_run("1n1g")
+    a_sweep(tmp_path / "logs" / "first", [run])
+    lines = ["st", "sweep --dry", "status logs/", "sweep quicks", "logs logs/first torch/"]
+    script = """eval "$(dlperf completion bash)"; IFS=$'\\n'; COMP_TYPE=9
+    for COMP_LINE; do COMP_POINT=${#COMP_LINE}; COMPREPLY=(); _python_argcomplete dlperf
+    echo "${COMPREPLY[*]}"; done"""
+    argv = ["bash", "-c", script, "bash", *(f"dlperf {line}" for line in lines)]
+    env = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    done = subprocess.run(argv, cwd=tmp_path, env=env, text=True, capture_output=True, timeout=60)
+    found = list(map(str.strip, done.stdout.splitlines()))
+    assert found == ["status", "--dry-run", "logs/first", "quickstart", run.id], done.stderr
+
+
+def test_a_reader_that_goes_away_is_no_error_and_ends_the_verb_as_a_shell_has_it() -> None:
+    late = f"({sys.executable} -m dlperf_hpc env list; echo $? >&2) | exec 0<&- sleep 0"
+    done = call("bash", "-c", late)
+    assert done.stderr == "141\n"
+
+
+def test_help_of_a_verb_has_80_columns_at_most(capsys: Any, monkeypatch: Any) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    for verb in verbs():
+        if verb != "onebox":  # a program of its own
+            with pytest.raises(SystemExit):
+                main(["help", verb])
+    assert max(map(len, capsys.readouterr().out.splitlines())) <= 80
+
+
+def test_the_commands_of_a_recipe_are_json_where_that_is_asked_for(capfd: Any) -> None:
+    assert main(["env", "make", "tensorflow", "--dir", "/nowhere", "--dry-run", "--json"]) == 0
+    found = json.loads(capfd.readouterr().out)
+    assert (found["name"], found["venv"], found["made"]) == ("tensorflow", "/nowhere", False)
+    assert found["commands"][0].endswith("-m venv /nowhere")

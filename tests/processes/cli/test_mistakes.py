@@ -6,14 +6,14 @@ import re
 
 import pytest
 from mistakes import PAGE, Answer, answers, page
-from mistakes_made import MISTAKES
+from mistakes_made import BY_HAND, MISTAKES
 
 COUNT = 40
 _MOST_LINES, _LONGEST = 8, 500
 # What to do: a word for it, a name in its place, all that there is, or an option or a command.
 _TO_DO = re.compile(
     r"did you mean|there are|\b(?:write|give|leave|keep|save|use|take|type|add|unpack|begin with"
-    r"|stands|called|key of|set)\b|\bis missing\b|one argument too many|the ids are|would match"
+    r"|stands?|called|key of|set)\b|\bis missing\b|one argument too many|the ids are|would match"
     r"|`dlperf "
 )
 _BY_THE_SYSTEM = "no such file or directory"  # says what and where; there is one thing to do
@@ -56,3 +56,13 @@ def test_an_answer_names_the_file_the_option_or_the_place(found: dict[str, list[
         head = " ".join(answer.lines[:2])
         words = set(answer.mistake.typed.split()[1:]) | {"command line", "site profile"}
         assert any(word.removeprefix("./") in head for word in words), head
+
+
+def test_who_knows_other_tools_gets_the_words_of_this_one(found: dict[str, list[Answer]]) -> None:
+    """The words of a good answer were written down before there were answers; and no hint offers
+    what is only spelt alike."""
+    assert len(found[BY_HAND]) >= 120
+    for answer in found[BY_HAND]:
+        text = " ".join(map(str.strip, answer.lines))
+        lacks = [word for word in answer.mistake.must if word not in text]
+        assert not lacks and "did you mean" not in text, (answer.mistake, text)

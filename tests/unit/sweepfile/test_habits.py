@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
 from spec_samples import write
 
-from dlperf_hpc.errors import SpecError
-from dlperf_hpc.sweepfile import keys
+from dlperf_hpc.engines.site import Environment, Site
+from dlperf_hpc.errors import SpecError, meanings, meant
+from dlperf_hpc.model.case import Measure
+from dlperf_hpc.sweepfile.casetables import SweepFile
 from dlperf_hpc.sweepfile.keys import KEYS, key_hint, known_keys, name_hint
 from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.sweepfile.tomlfile import hint
@@ -46,11 +49,18 @@ def test_keys_that_belong_elsewhere(tmp_path: Path, key: str, says: str) -> None
 
 
 def test_every_key_that_a_hint_names_is_one() -> None:
-    assert keys._OTHER_NAMES.keys() <= KEYS.keys()
-    tables = (keys._ELSEWHERE, keys._OTHER_NAMES)
-    names = {name for table in tables for each in table.values() for name in each.split()}
-    assert not names & known_keys(registry()).keys()
-    assert key_hint("colour", KEYS) is None
+    """And no word is in two rows of a table, where the second would never be read."""
+    of_a_case = {*known_keys(registry()), *SweepFile.model_fields, *vars(Measure())}
+    assert {name.removeprefix("measure.") for name in meanings()["set"]} <= of_a_case
+    assert meanings()["place"].keys() <= meanings()["set"].keys()
+    assert {name.split()[0] for name in meanings()["slurm"]} - {"*"} <= Site.model_fields.keys()
+    assert meanings()["ranks"].keys() - {"*"} <= Environment.model_fields.keys()
+    assert meanings()["framework"].keys() - {"horovod"} <= registry().backends.keys()
+    assert meanings()["model"].keys() <= registry().workloads.keys()
+    for section, rows in meanings().items():
+        words = Counter(word for row in rows.values() for word in set(row.split()))
+        assert section in ("place", "example") or max(words.values()) == 1, words.most_common(3)
+    assert key_hint("colour", KEYS) is None and meant("option", "--colour") is None
 
 
 @pytest.mark.parametrize(
@@ -75,7 +85,7 @@ def test_names_that_are_others_here(kind: str, value: str, says: str) -> None:
 
 @pytest.mark.parametrize("kind", ["framework", "model", "precision"])
 def test_of_a_name_that_means_nothing_nothing_is_said(kind: str) -> None:
-    assert name_hint(kind, "jax", registry()) is None and name_hint(kind, "", registry()) is None
+    assert name_hint(kind, "xyz", registry()) is None and name_hint(kind, "", registry()) is None
 
 
 @pytest.mark.parametrize(

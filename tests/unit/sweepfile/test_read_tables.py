@@ -78,7 +78,7 @@ def test_tables_that_hold_are_read_back(table: dict[str, Any]) -> None:
         ({"line": "(?P<loss>.)", "each": 9, "first": 0}, "read.first: stands beside each (leave"),
         ({"each": 10}, "read.each: is of no use without line (write line, or leave it out)"),
         ({**TABLE, "first": -1}, "read.first: -1 is invalid: write 0 or more"),
-        ({**TABLE, "counts": "steps"}, "read.counts: there is no counts 'steps' (did"),
+        ({**TABLE, "counts": "steps"}, "read.counts: there is no counts 'steps' (there are"),
         ({"total": "([0-9]+)"}, "read.unit: is missing: that of total (one of samples/s"),
         ({"unit": "GFLOP/s"}, "read.unit: is that of total, which is missing (write total"),
         ({**TOTAL, "total": "P: [0-9]+"}, "read.total: has 0 groups, and must have one"),

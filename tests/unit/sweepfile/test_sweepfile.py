@@ -76,7 +76,7 @@ def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("parts", "where", "nearest"),
     [
-        ({"top": 'topologies = ["1n1g"]\nrepeat = 3'}, "repeat", "did you mean 'repeats'?"),
+        ({"top": 'topologies = ["1n1g"]\nrepaets = 3'}, "repaets", "did you mean 'repeats'?"),
         ({"tables": "[measure]\niteration = 3"}, "measure.iteration", "did you mean 'iterations'?"),
         ({"tables": "[limits]\nstartup = 3"}, "limits.startup", "did you mean 'startup_s'?"),
         ({"case": "batch_size = 8\nbucket = 3"}, "case.bucket", "did you mean 'bucket_mb'?"),
@@ -378,7 +378,7 @@ def test_an_error_of_the_command_line_says_so(tmp_path: Path) -> None:
         f"{path} (with bacth_size of the command line): 1 error",
         "  case.bacth_size: unknown key 'bacth_size' (did you mean 'batch_size'?)",
     ]
-    assert "did you mean 'repeats'?" in issues_of(path, repeat=3)[0]
+    assert "did you mean 'repeats'?" in issues_of(path, repaets=3)[0]
 
 
 # --- anything at all
