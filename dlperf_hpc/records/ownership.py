@@ -115,7 +115,7 @@ def not_mine(path: Path) -> str | None:
     this user's own, or not there."""
     try:
         link, found = os.lstat(path), os.stat(path)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         # A link to nothing would be made something by whoever writes through it.
         return f"{path}: is a link to nothing" if os.path.islink(path) else None
     except OSError as error:
