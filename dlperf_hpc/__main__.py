@@ -62,10 +62,10 @@ def main(argv: list[str] | None = None) -> int:
         from dlperf_hpc.cli.completion import verb_of_line
 
         arguments = verb_of_line(verbs())
+    if arguments[:1] == ["help"]:  # help VERB
+        arguments = [*arguments[1:2], "--help"]
     first = next(iter(arguments), "")
-    if first == "help" and arguments[1:] and arguments[1] in verbs():
-        first, arguments = arguments[1], ["", "--help"]
-    if first in ("-h", "--help", "help"):
+    if first in ("-h", "--help"):
         print(_usage())
         return 0
     if first in ("--version", "version"):

@@ -91,10 +91,6 @@ def run(verb: Verb, parser: argparse.ArgumentParser, argv: Sequence[str] | None)
     if sys.version_info < _OLDEST:
         say(f"error: {_TOO_OLD.format(sys.executable, *sys.version_info)}")
         return 2
-    if "_ARGCOMPLETE" in os.environ:
-        from dlperf_hpc.cli.completion import complete
-
-        complete(parser)
     os.umask(os.umask(0o077) | 0o002)  # also for jobs, which have it from who submits
     # pydantic would look for plug-ins in every installed package: slow on a shared file system.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -55,6 +56,10 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Like argparse's, but what is left over is told with what may be meant."""
+        if "_ARGCOMPLETE" in os.environ:
+            from dlperf_hpc.cli.completion import complete
+
+            complete(self)
         found, left = self.parse_known_args(args, namespace)
         if left:
             self.error(self._left_over(left[0]))
@@ -64,15 +69,21 @@ class _Parser(argparse.ArgumentParser):
         option = word.partition("=")[0]
         hint = meant(self.prog.rpartition(" ")[2], option) or meant("option", option)
         if not word.startswith("-"):
-            pairs = [a.option_strings[-1] for a in self._actions if a.metavar == "KEY=VALUE"]
-            if re.fullmatch(r"\+{0,2}[\w.]+=.*", word) and pairs:
-                hint = f"write {pairs[0]} {word.lstrip('+')}"
-            form = "".join(f"; write {n} KEY=VALUE, without blanks around =" for n in pairs[:1])
-            hint = hint or f"a text with blanks needs quotes{form}"
-            return f"{word!r} is one argument too many ({hint})"
+            return f"{word!r} is one argument too many ({self._as_a_pair(word, hint)})"
         known = [name for action in self._actions for name in action.option_strings]
         hint = hint or nearest(option, known)
         return f"there is no option {option}" + f" ({hint})" * bool(hint)
+
+    def _as_a_pair(self, word: str, hint: str | None) -> str:
+        """What to write for a word too many: with the option for pairs, if the verb has one."""
+        form = ""
+        for action in self._actions:
+            if action.metavar == "KEY=VALUE":
+                option = action.option_strings[-1]
+                form = f"; write {option} KEY=VALUE, without blanks around ="
+                if re.fullmatch(r"\+{0,2}[\w.]+=.*", word):
+                    hint = f"write {option} {word.lstrip('+')}"
+        return hint or f"a text with blanks needs quotes{form}"
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
