@@ -45,6 +45,7 @@ def verb_of_line(verbs: Iterable[str]) -> list[str]:
     """The verb of the line that is completed, as arguments; does not return while it is written."""
     words = f"{os.environ['COMP_LINE'][: int(os.environ['COMP_POINT'])]}|".split()
     if len(words) > 2:
+        options.hooks.append(complete)
         os.environ["_ARGCOMPLETE"] = "2"  # the line's words begin with the verb
         return words[1:2]
     made = argparse.ArgumentParser()

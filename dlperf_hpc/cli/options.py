@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -26,6 +25,10 @@ if TYPE_CHECKING:
     from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.ledger import Ledger
     from dlperf_hpc.sweepfile.load import Sweep
+
+
+hooks: list[Callable[[argparse.ArgumentParser], None]] = []
+"""What is called with a verb's parser before it reads its words: by completion alone."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -56,10 +59,8 @@ class _Parser(argparse.ArgumentParser):
 
     def parse_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Like argparse's, but what is left over is told with what may be meant."""
-        if "_ARGCOMPLETE" in os.environ:
-            from dlperf_hpc.cli.completion import complete
-
-            complete(self)
+        for hook in hooks:
+            hook(self)
         found, left = self.parse_known_args(args, namespace)
         if left:
             self.error(self._left_over(left[0]))
