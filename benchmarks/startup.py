@@ -15,14 +15,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from dataclasses import MISSING, fields
 from pathlib import Path
+
+from many_reports import made_sweep
 
 TARGETS = {"help": "5 x bare", "dry run": "0.5 s", "status": "1 s", "report": "-"}
 
 SPEC = """\
 topologies = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g"]
-repeats = {repeats}
+repeats = 1
 [case]
 framework = "ddp"
 model = "bert-base"
@@ -46,37 +47,6 @@ def seconds(argv: list[str], cwd: Path) -> float:
     return elapsed
 
 
-def made_sweep(place: Path) -> Path:
-    """A sweep's directory of 1000 runs that have ended, their logs as the wrapper writes them."""
-    from dlperf_hpc.engines.plan import make_manifest
-    from dlperf_hpc.engines.site import Site
-    from dlperf_hpc.model.result import Status, Window
-    from dlperf_hpc.records.lines import write_line
-    from dlperf_hpc.records.manifest import write_manifest
-    from dlperf_hpc.records.store import begin_log, finish, log_event, open_attempt
-    from dlperf_hpc.sweepfile.load import load_sweep
-    from dlperf_hpc.train.registry import registry
-
-    spec = place / "status.toml"
-    spec.write_text(SPEC.format(repeats=5, batches=[8, 16, 32, 48, 64]), encoding="utf-8")
-    root = place / "logs" / "status"
-    root.mkdir(parents=True)
-    manifest = make_manifest(load_sweep(spec, registry()), Site(), "local")
-    write_manifest(root, manifest)
-    window: dict[str, float] = {each.name: 1 for each in fields(Window) if each.default is MISSING}
-    window.update(samples=3200, iterations=100, elapsed_s=10.0, elapsed_min_s=9.9)
-    for run in manifest.runs:
-        attempt = open_attempt(manifest.sweep, run, root, "made")
-        assert attempt is not None
-        begin_log(attempt)
-        lines = [write_line("iteration", {"n": n, "loss": 9.5, "ms": 100.0}) for n in range(100)]
-        with open(attempt.paths.log, "a", encoding="utf-8") as log:
-            log.write("\n".join(lines) + "\n")
-        log_event(attempt, "summary", window)
-        finish(attempt, Status.OK)
-    return root
-
-
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -85,9 +55,9 @@ def main() -> None:
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         place = Path(name)
-        root = made_sweep(place)
+        root = made_sweep(place, 1000)
         plan = place / "plan.toml"
-        plan.write_text(SPEC.format(repeats=1, batches=list(range(1, 26))), encoding="utf-8")
+        plan.write_text(SPEC.format(batches=list(range(1, 26))), encoding="utf-8")
         module = [sys.executable, "-m"]
         dry = [*module, "dlperf_hpc", "sweep", str(plan), "--dry-run", "--cluster", "slurm"]
         commands = {

@@ -21,7 +21,6 @@ import shlex
 import stat
 import sys
 import time
-import uuid
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -320,7 +319,7 @@ def dump_json(value: Any) -> str:
 def _write_temporary(path: Path, content: str | bytes, mode: int | None) -> Path:
     if isinstance(content, str):
         content = content.encode()
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.urandom(16).hex()}.tmp")
     try:
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         with open(os.open(temporary, flags, mode or _mode_in(path.parent)), "wb") as file:

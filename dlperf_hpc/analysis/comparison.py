@@ -25,8 +25,6 @@ from dlperf_hpc.analysis.machines import (
     together,
 )
 from dlperf_hpc.analysis.outcomes import (
-    RISK,
-    TOLERANCE,
     RatioOutcome,
     band,
     error_of,
@@ -37,7 +35,7 @@ from dlperf_hpc.analysis.outcomes import (
 from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
 from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status
-from dlperf_hpc.model.statistics import Interval, median_interval, ratio_interval
+from dlperf_hpc.model.statistics import RISK, TOLERANCE, Interval, median_interval, ratio_interval
 from dlperf_hpc.published import SAMPLES_PER_S as PUBLISHED_SPEED
 from dlperf_hpc.published import Published, framework_name, model_name
 

@@ -53,12 +53,6 @@ from functools import lru_cache
 
 from dlperf_hpc.model.statistics import Interval, median_interval, ratio_interval
 
-TOLERANCE = 0.02
-"""Half width of the band, as a fraction; what is closer than that is nobody's regression."""
-
-RISK = 0.05
-"""Largest error that an outcome may have: 3 + 3 runs have it, or 5 against a single figure."""
-
 MOST_PAIRS = 10_000
 """Ratios (n * m) up to which ranks are counted; beyond, each median's interval is good enough."""
 

@@ -23,9 +23,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from dlperf_hpc.analysis.outcomes import RISK, TOLERANCE
 from dlperf_hpc.analysis.speedup import chosen, of_one_unit
 from dlperf_hpc.model.result import RankTime, RunResult, throttle_words
+from dlperf_hpc.model.statistics import RISK, TOLERANCE
 
 FEWEST = 2
 """Runs with a node, and without it, from which on something can be said of it; and runs on a device
@@ -128,6 +128,12 @@ class NodeFindings:
     def something(self) -> bool:
         """Whether there is anything to show."""
         return bool(self.effects or self.devices)
+
+    @property
+    def several(self) -> bool:
+        """Whether there is something to tell of nodes: several of them, or the ranks' own times."""
+        nodes = {node for effect in self.effects for node in effect.nodes}
+        return len(nodes) > 1 or bool(self.devices)
 
 
 def hosts_of(result: RunResult) -> frozenset[str]:

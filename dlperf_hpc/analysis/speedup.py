@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from statistics import fmean, median
 from typing import Any
 
-from dlperf_hpc.analysis import flags, flops
+from dlperf_hpc.analysis import flags
 from dlperf_hpc.analysis.costs import Peak, does_not_fit, needed, of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.machines import chips, device_names
@@ -326,6 +326,8 @@ def _with_flops(
     sample, case = summary.samples.get(SAMPLES_PER_S), summary.case
     if sample is None:
         return summary, []
+    from dlperf_hpc.analysis import flops
+
     accelerator = flops.accelerator_of(counted, accelerator)
     work = flops.flops_of_runs(counted)
     summary = replace(

@@ -15,18 +15,10 @@ from datetime import datetime, timedelta
 
 from dlperf_hpc.analysis.comparison import Identity, Subject, identity_of, subjects
 from dlperf_hpc.analysis.machines import Difference, differences
-from dlperf_hpc.analysis.outcomes import (
-    RISK,
-    TOLERANCE,
-    Drift,
-    LevelStep,
-    changes,
-    error_of_best,
-    thresholds,
-)
+from dlperf_hpc.analysis.outcomes import Drift, LevelStep, changes, error_of_best, thresholds
 from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
-from dlperf_hpc.model.statistics import Interval, median_interval
+from dlperf_hpc.model.statistics import RISK, TOLERANCE, Interval, median_interval
 
 HOSTS = "hosts"
 _OUT_OF_ORDER = timedelta(days=1)  # clocks of two machines are never as far apart

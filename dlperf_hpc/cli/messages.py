@@ -8,6 +8,7 @@ reader of the output has gone.
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -92,6 +93,9 @@ def run(verb: Verb, parser: argparse.ArgumentParser, argv: Sequence[str] | None)
         say(f"error: {_TOO_OLD.format(sys.executable, *sys.version_info)}")
         return 2
     os.umask(os.umask(0o077) | 0o002)  # also for jobs, which have it from who submits
+    # Everything that is read is kept to the end: garbage collections would find nothing to free
+    # and take a tenth of the time.
+    gc.set_threshold(100_000)
     # pydantic would look for plug-ins in every installed package: slow on a shared file system.
     os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     try:

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from dlperf_hpc import version_line
 from dlperf_hpc.cli.messages import say, usage_error
-from dlperf_hpc.engines import CHOICES
 from dlperf_hpc.errors import Issue, LedgerError, SpecError, meant, nearest, visible
 
 if TYPE_CHECKING:
@@ -170,6 +169,8 @@ def add_json(made: argparse._ActionsContainer, what: str) -> None:
 
 def add_site_options(made: argparse.ArgumentParser) -> None:
     """``--cluster``, ``--site`` and ``--logs``: where a sweep's runs go."""
+    from dlperf_hpc.engines import CHOICES
+
     cluster = (
         "engine that starts the runs; auto takes slurm where sbatch is, else local (default: the"
         " sweep file's `cluster`, else auto)"

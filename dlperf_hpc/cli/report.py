@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gc
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,9 +62,6 @@ def _base(text: str | None) -> str | None:
 
 
 def _report(arguments: argparse.Namespace) -> int:
-    # Everything that is read is kept to the end: garbage collections would find nothing to free
-    # and take a tenth of the time.
-    gc.set_threshold(100_000)
     if arguments.formats:
         return _list_formats()
     if arguments.write == "help":
@@ -108,8 +104,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
         print(json_text(report), end="")
     else:
-        from dlperf_hpc.reporting.node_tables import cost_text
-        from dlperf_hpc.reporting.report_tables import print_report
+        from dlperf_hpc.reporting.report_tables import cost_text, print_report
 
         print_report(report, found.damaged)
         print(found.summary())
@@ -190,10 +185,10 @@ class _Target:
 def _target(arguments: argparse.Namespace) -> _Target:
     """Below the one directory that is reported on, if it is this user's; ./report of several
     directories, and of files."""
-    from dlperf_hpc.records import layout, ownership
-
     if arguments.out is not None:
         return _Target(Path(arguments.out))
+    from dlperf_hpc.records import layout, ownership
+
     only: Path = arguments.paths[0]
     if len(arguments.paths) > 1 or not only.is_dir():
         return _Target(Path(layout.REPORT), ownership.not_mine(Path(layout.REPORT)) or "")

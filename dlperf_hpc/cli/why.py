@@ -15,12 +15,12 @@ from typing import Any
 from dlperf_hpc.engines.states import one_run
 from dlperf_hpc.errors import LogError, number_of
 from dlperf_hpc.model.case import Run
-from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.result import PROGRAM, RunResult
 from dlperf_hpc.records.collect import EarlierAttempt, earlier_attempts
 from dlperf_hpc.records.failures import LOG, SCHEDULER, Verdict, recorded, with_codes
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger
-from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END
+from dlperf_hpc.records.lines import PROGRAM_END
 from dlperf_hpc.records.logfile import ParsedLog, read_log
 from dlperf_hpc.records.record import Record, read_record
 from dlperf_hpc.records.store import Failure, failures_of

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 from dlperf_hpc import in_checkout
 from dlperf_hpc.errors import SiteError, printable
 from dlperf_hpc.model.result import Status
-from dlperf_hpc.records import quarantine
 from dlperf_hpc.records.layout import BOUND, MPI_VARIABLE, NO_MPI
 
 if TYPE_CHECKING:
@@ -117,6 +116,8 @@ def module_option() -> tuple[str, ...]:
 def run_program(root: Path, array: Array, bound: str = "") -> TaskProgram:
     """The program of an array's runs: the worker (of a user's program its supervisor), then the
     epilogue in the Python that submits."""
+    from dlperf_hpc.records import quarantine
+
     ours = (sys.executable, *module_option())
     of_array = (str(root), array.name)
     supervised = bool(array.tasks[0].case.launch)

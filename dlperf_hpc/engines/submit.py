@@ -12,7 +12,6 @@ import os
 import socket
 import sys
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -76,7 +75,7 @@ def submit_lock(root: Path, patience_s: float) -> Iterator[None]:
 def ask_to_stop(root: Path) -> None:
     """Ask whoever is submitting in ``root`` to stop after the present array; OSError if that
     cannot be written down."""
-    write_atomically(root / layout.STOP, f"{uuid.uuid4().hex}\n")
+    write_atomically(root / layout.STOP, f"{os.urandom(16).hex()}\n")
 
 
 def stop_request(root: Path) -> str:

@@ -21,26 +21,21 @@ from dlperf_hpc.logs.format import OUR_OWN
 from dlperf_hpc.logs.interpret.rules import WindowRule
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
 from dlperf_hpc.model.case import ObservedRun
-from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.result import PROGRAM, RunResult
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.archives import unpacked
-from dlperf_hpc.records.collect import Collection, full_results
-from dlperf_hpc.records.lines import PROGRAM
-from dlperf_hpc.records.logfile import result_of_log
-from dlperf_hpc.records.manifest import SCHEMA, Manifest
-from dlperf_hpc.records.record import SCHEMA as RECORD
-from dlperf_hpc.records.record import reconcile
-from dlperf_hpc.records.store import with_life
 
-if TYPE_CHECKING:  # a report of nothing but sweeps does without
+if TYPE_CHECKING:  # a report of nothing but sweeps, or of no sweep, does without
     from dlperf_hpc.logs.crossfiles import FileRuns, RankFile
     from dlperf_hpc.logs.scan.search import OwnFormat, ScanCache, Scanned
     from dlperf_hpc.logs.scanned import ScannedFile
+    from dlperf_hpc.records.collect import Collection
+    from dlperf_hpc.records.manifest import Manifest
 
 _SHORTER_THAN_A_LINE = 1000
 _HELP = "what to do about a log that is not read: docs/external-logs.md"
 _OURS = b"dlperf 2"
-_RECORD = f'{{\n "schema": "{RECORD}"'.encode()  # as dump_json begins one
+_RECORD = f'{{\n "schema": "{layout.RECORD_SCHEMA}"'.encode()  # as dump_json begins one
 Progress = Callable[[int, int, int], None]
 """Called with files done, bytes done, and bytes in all."""
 
@@ -277,13 +272,15 @@ class UnmanagedLogs:
         return FileRuns(found.results, problems, any(fact.name == "repeat" for fact in named))
 
     def _own(self, source: Source) -> None:
+        from dlperf_hpc.records import logfile, record, store
+
         try:
             data = b"".join(blocks(source))
-            result = reconcile(result_of_log(Path(source.name), data))
+            result = record.reconcile(logfile.result_of_log(Path(source.name), data))
         except LogError as error:
             self._no_run(source.name, str(error))
             return
-        self.results += self.with_figures([with_life(result, Path(source.name))], data)
+        self.results += self.with_figures([store.with_life(result, Path(source.name))], data)
 
     def with_figures(self, results: list[RunResult], data: bytes | None = None) -> list[RunResult]:
         """The results, with the figures of users' programs where there are any among them;
@@ -420,7 +417,7 @@ def sweeps_below(paths: Iterable[Path]) -> list[Path]:
 def _is_manifest(manifest: Path) -> bool:
     try:
         with open_regular(manifest) as file:
-            return SCHEMA.split("/")[0].encode() in file.read(4096)
+            return layout.MANIFEST_SCHEMA.split("/")[0].encode() in file.read(4096)
     except OSError:
         return False
 
@@ -434,6 +431,8 @@ def read_sweeps(
     sweeps, damaged, copies = [], [], []
     firsts: dict[str, Collection] = {}
     for root in roots:
+        from dlperf_hpc.records.collect import full_results
+
         try:
             sweep = full_results(root)
         except LedgerError as error:

@@ -29,6 +29,7 @@ from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.model.case import Case, Measure, Run
 from dlperf_hpc.model.checks import Misfit
 from dlperf_hpc.model.result import (
+    PROGRAM,
     SAMPLES_PER_S,
     ExternalWindow,
     RunResult,
@@ -39,7 +40,7 @@ from dlperf_hpc.model.result import (
 )
 from dlperf_hpc.records.failures import LOSS, SETTINGS, Signs
 from dlperf_hpc.records.forms import read_table_of
-from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END, TimerReport, timed_in
+from dlperf_hpc.records.lines import PROGRAM_END, TimerReport, timed_in
 from dlperf_hpc.records.logfile import read_bytes
 from dlperf_hpc.records.nccl import EVENT
 from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts

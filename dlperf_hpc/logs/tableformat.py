@@ -14,15 +14,7 @@ from functools import lru_cache
 from dlperf_hpc.logs.format import OUR_OWN, Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.lineparts import full_stamp, without_commas
-from dlperf_hpc.logs.scanned import (
-    Averaging,
-    Counter,
-    Evidence,
-    Printed,
-    Scope,
-    Stamps,
-    Unit,
-)
+from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Scope, Stamps, Unit
 from dlperf_hpc.sweepfile.patterns import Pattern, compiled, fixed_texts
 from dlperf_hpc.sweepfile.readtable import PrintedFigure, ReadTable
 

@@ -8,7 +8,6 @@ there is no row to put the run in, and the log is listed with what to say.
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
@@ -272,7 +271,12 @@ def _mode_of_earlier_versions(options: dict[str, Any], mode: str) -> str:
 def known_fields(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
     """What this version knows of a row: fields of a dataclass; a newer one may have written more.
     TypeError for what is no row."""
-    return {each.name: row[each.name] for each in fields(kind) if each.name in row}
+    return {name: row[name] for name in _names(kind) if name in row}
+
+
+@lru_cache(maxsize=64)
+def _names(kind: type[Any]) -> list[str]:
+    return [each.name for each in fields(kind)]
 
 
 @dataclass(frozen=True)
@@ -382,6 +386,8 @@ def tag(name: str, value: Any) -> str:
 
 
 def _digest(text: str) -> str:
+    import hashlib
+
     return hashlib.sha256(text.encode(errors="backslashreplace")).hexdigest()[:8]
 
 

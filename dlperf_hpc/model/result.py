@@ -259,6 +259,8 @@ class RankTime:
 
 SAMPLES_PER_S = "samples/s"
 TOKENS_PER_S = "tokens/s"
+PROGRAM = "program"
+"""The fact, and a log's event, that says which user's program ran, and how its lines are read."""
 
 Rates = Mapping[str, float]
 """Throughputs of one run over all devices, by their units: what was measured first, then what

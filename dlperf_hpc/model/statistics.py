@@ -22,6 +22,12 @@ TARGET_COVERAGE = 0.95
 MAD_TO_SIGMA = 1.4826
 """Median absolute deviation -> standard deviation of a normal: 1 / Phi^-1(3/4)."""
 
+TOLERANCE = 0.02
+"""Half width of a band, as a fraction; what is closer than that is nobody's regression."""
+
+RISK = 0.05
+"""Largest error of an outcome: 3 + 3 runs have it, or 5 against a single figure."""
+
 OUTLIER_SIGMAS = 3.0
 MIN_FOR_OUTLIERS = 4
 """Of three values one is always far in units of the MAD, so three say nothing."""

@@ -21,7 +21,6 @@ import struct
 import tempfile
 import threading
 import time
-import uuid
 import zipfile
 import zlib
 from collections.abc import Iterator, Sequence
@@ -33,7 +32,6 @@ from typing import BinaryIO, cast
 from dlperf_hpc.errors import LedgerError, redacted, secrets_in
 from dlperf_hpc.files import NotAFile, lock, move_once, open_in, open_own, open_regular
 from dlperf_hpc.records import layout
-from dlperf_hpc.records.manifest import SCHEMA, read_manifest
 
 MOST_MEMBERS = 500_000
 DEEPEST = 64
@@ -75,10 +73,12 @@ def pack(root: Path, target: Path) -> Packed:
     """Write the archive of a sweep's directory. Links, pipes, sockets and devices are left out, and
     no link is followed. LedgerError if ``root`` holds no sweep, if ``target`` is there already, or
     if something cannot be read or written: then nothing is left."""
+    from dlperf_hpc.records.manifest import read_manifest
+
     read_manifest(root)
     if os.path.lexists(target):
         raise LedgerError(f"{target}: is there already; give another name with --out")
-    held = target.with_name(f".{target.name}.{uuid.uuid4().hex}.tmp")
+    held = target.with_name(f".{target.name}.{os.urandom(16).hex()}.tmp")
     try:
         _remove_leftovers(target)
         with undone_by_signals():
@@ -294,7 +294,7 @@ def _is_ours(archive: zipfile.ZipFile, name: str, names: Sequence[str]) -> bool:
         return False
     try:
         with archive.open(name) as file:
-            return SCHEMA.split("/")[0].encode() in file.read(_SMALL_PIECE)
+            return layout.MANIFEST_SCHEMA.split("/")[0].encode() in file.read(_SMALL_PIECE)
     except _BROKEN:
         return True  # to be told of as a damaged member
 

@@ -16,7 +16,6 @@ from typing import Any, NamedTuple
 
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.layout import PMI2_CURE, PMI2_FAULT, REQUEUE_BOUND, SETUP_MARK
-from dlperf_hpc.sweepfile.patterns import compiled
 
 # Causes: the words that stand in records (key ``cause``).
 DEVICE_MEMORY = "device_memory"
@@ -110,7 +109,7 @@ class FailurePattern(NamedTuple):
     """One row: ``literals`` are texts of which each line has one that the pattern fits. ``say`` is
     the reason of which the pattern's groups are part; '' for the line as it is."""
 
-    pattern: re.Pattern[str]
+    pattern: str
     status: Status
     cause: str
     fault: str
@@ -132,8 +131,8 @@ def _rows(
     rows = []
     for each in patterns:
         pattern, *literals = (each, each) if isinstance(each, str) else each
-        made = re.compile(pattern, re.MULTILINE | re.ASCII)
-        rows.append(FailurePattern(made, status, cause, fault, where, say, tuple(literals)))
+        pattern = f"(?am){pattern}"  # compiled when a line is first held against it
+        rows.append(FailurePattern(pattern, status, cause, fault, where, say, tuple(literals)))
     return rows
 
 
@@ -321,7 +320,7 @@ def patterns(where: Where) -> tuple[FailurePattern, ...]:
 def found_in(line: str, where: Where = Where.PROGRAM) -> FailurePattern | None:
     """The row that decides of a line, or of a text with several; None if none fits."""
     for row in patterns(where):
-        if any(literal in line for literal in row.literals) and row.pattern.search(line):
+        if any(literal in line for literal in row.literals) and re.search(row.pattern, line):
             return row
     return None
 
@@ -329,7 +328,7 @@ def found_in(line: str, where: Where = Where.PROGRAM) -> FailurePattern | None:
 def read_in(output: str, where: Where) -> Verdict | None:
     """What a task's output says of the run's end, by the row that decides."""
     for row in patterns(where):
-        match = row.pattern.search(output)
+        match = re.search(row.pattern, output)
         if match is None:
             continue
         said = row.say.format(*match.groups()) if row.say else _line_of(output, match)
@@ -377,6 +376,8 @@ class Signs:
     """
 
     def __init__(self, fail: Sequence[str] = (), must: Sequence[str] = ()) -> None:
+        from dlperf_hpc.sweepfile.patterns import compiled
+
         self._fail = list(map(compiled, fail))
         self._must = {number: compiled(text) for number, text in enumerate(must)}
         self.failed = self.failed_at = self.broken = self.broken_at = ""

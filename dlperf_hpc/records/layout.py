@@ -13,6 +13,8 @@ from pathlib import Path
 from dlperf_hpc.errors import LedgerError
 
 MANIFEST = "manifest.json"
+MANIFEST_SCHEMA = "dlperf-manifest/1"
+RECORD_SCHEMA = "dlperf-record/1"
 SUBMISSIONS = "submissions.jsonl"
 FINAL_STATES = "verdicts.jsonl"
 ARRAYS = "arrays"  # one file for each array made after the manifest was: reruns

@@ -19,8 +19,6 @@ from typing import Any, NamedTuple
 from dlperf_hpc.model.result import Status, Window
 
 PREFIX = "dlperf"
-PROGRAM = "program"
-"""The event that says which user's program a log is of, and how its lines are read."""
 PROGRAM_END = "program_end"
 """The event that says how all of its processes ended; without it no run of a program is ok."""
 _BARE = re.compile(r"[A-Za-z_/@%:~][A-Za-z0-9_/.@%+:,~=-]*")

@@ -21,6 +21,7 @@ from dlperf_hpc.files import open_regular, read_regular
 from dlperf_hpc.model.case import OBSERVED, Case, ObservedCase, ObservedRun, Run
 from dlperf_hpc.model.checks import is_number, misfits
 from dlperf_hpc.model.result import (
+    PROGRAM,
     Checkpoint,
     Contradiction,
     GpuUse,
@@ -31,7 +32,6 @@ from dlperf_hpc.model.result import (
 )
 from dlperf_hpc.records.lines import (
     PREFIX,
-    PROGRAM,
     PROGRAM_END,
     LogLine,
     Timeline,

@@ -34,7 +34,6 @@ from dlperf_hpc.records import forms, layout, ownership
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.sweepfile.programs import UserProgram
 
-SCHEMA = "dlperf-manifest/1"
 _WITHOUT = "rename it, and `dlperf report` works from the logs alone"
 DAMAGE = (AttributeError, KeyError, IndexError, OverflowError, TypeError, ValueError)
 """What making a value of damaged JSON may raise."""
@@ -130,7 +129,7 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     head.update(programs=_tables_of(manifest.programs))
     if not manifest.programs:
         del head["programs"]
-    return {"schema": SCHEMA, **head, **_with_arrays([], [], manifest.arrays)}
+    return {"schema": layout.MANIFEST_SCHEMA, **head, **_with_arrays([], [], manifest.arrays)}
 
 
 def _with_arrays(
@@ -287,11 +286,12 @@ def read_manifest(root: Path) -> Manifest:
         raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
     except ValueError as error:
         raise LedgerError(f"{path}: damaged: {error}; {_WITHOUT}") from error
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
+    if not isinstance(data, dict) or data.get("schema") != layout.MANIFEST_SCHEMA:
         found = data.get("schema") if isinstance(data, dict) else type(data).__name__
         raise LedgerError(
-            f"{path}: schema is {reprlib.repr(found)}, this version reads {SCHEMA!r}: use the"
-            f" version of dlperf_hpc that wrote it, or {_WITHOUT}"
+            f"{path}: schema is {reprlib.repr(found)}, this version reads"
+            f" {layout.MANIFEST_SCHEMA!r}: use the version of dlperf_hpc that wrote it,"
+            f" or {_WITHOUT}"
         )
     try:
         return _from_json(data)

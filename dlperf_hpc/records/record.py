@@ -20,9 +20,9 @@ from dlperf_hpc.files import read_regular
 from dlperf_hpc.model.case import RunFacts
 from dlperf_hpc.model.checks import is_number, parse
 from dlperf_hpc.model.result import Contradiction, RunResult, Status, Window
+from dlperf_hpc.records.layout import RECORD_SCHEMA
 from dlperf_hpc.records.lines import PROGRAM_END, Timeline, read_timeline
 
-SCHEMA = "dlperf-record/1"
 Record = dict[str, Any]
 Table = Mapping[str, Any]
 Found = Iterator[tuple[str, bool]]
@@ -46,7 +46,7 @@ def read_record(path: Path, detail: bool = True) -> Record | None:
         return None
     except OSError as error:
         raise LogError(f"{path}: cannot be read: {error.strerror}") from error
-    if isinstance(data, dict) and data.get("schema") == SCHEMA and _is_whole(data):
+    if isinstance(data, dict) and data.get("schema") == RECORD_SCHEMA and _is_whole(data):
         return data
     return None
 

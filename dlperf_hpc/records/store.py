@@ -18,7 +18,6 @@ import os
 import re
 import time
 import traceback
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,10 +40,10 @@ from dlperf_hpc.model.case import ObservedRun, Run, known_fields
 from dlperf_hpc.model.checks import misfits, parse
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.failures import Verdict
-from dlperf_hpc.records.layout import RunPaths, life_of
+from dlperf_hpc.records.layout import RECORD_SCHEMA, RunPaths, life_of
 from dlperf_hpc.records.lines import read_line, utc, write_line
 from dlperf_hpc.records.logfile import FORMAT, read_end, result_of_log
-from dlperf_hpc.records.record import SCHEMA, read_record, with_record
+from dlperf_hpc.records.record import read_record, with_record
 
 _ATTEMPT = re.compile(r"\.attempt(\d+)\.")
 _LONGEST_REASON = 1000
@@ -141,7 +140,7 @@ def _move_aside(path: Path, paths: RunPaths, launch: str) -> None:
     make_directories(paths.attempts)
     number = made[1]
     target = paths.earlier(path, number)
-    held = target.with_name(f"{target.stem}.{uuid.uuid4().hex}{path.suffix}")
+    held = target.with_name(f"{target.stem}.{os.urandom(16).hex()}{path.suffix}")
     try:
         os.rename(path, held)
     except FileNotFoundError:
@@ -293,7 +292,7 @@ def _write_record(
     attempt: AnyAttempt, status: Status, reason: str, detail: Mapping[str, Any]
 ) -> bool:
     record = {
-        "schema": SCHEMA,
+        "schema": RECORD_SCHEMA,
         "sweep": attempt.sweep,
         "run": attempt.run.id,
         "repeat": attempt.run.repeat,

@@ -22,10 +22,10 @@ from typing import Any, TypeVar
 from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular, write_once
 from dlperf_hpc.model.case import Measure, known_fields
 from dlperf_hpc.model.checks import misfits, parse
-from dlperf_hpc.model.result import Status, interruption
+from dlperf_hpc.model.result import PROGRAM, Status, interruption
 from dlperf_hpc.records.failures import LOSS, MUST, SIGNS, Verdict, found_in
 from dlperf_hpc.records.failures import WINDOW as BY_WINDOW
-from dlperf_hpc.records.lines import PROGRAM, PROGRAM_END
+from dlperf_hpc.records.lines import PROGRAM_END
 from dlperf_hpc.records.store import Attempt, finish, log_event, read_failures
 from dlperf_hpc.sweepfile.readtable import ReadTable
 

@@ -6,14 +6,12 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.slow_nodes import DeviceTime, NodeEffect, NodeFindings
 from dlperf_hpc.errors import number_of
 from dlperf_hpc.reporting.table import (
     Column,
     Table,
     figures,
-    number,
     print_tables,
     rows,
     signed_percent,
@@ -91,12 +89,6 @@ def nodes_of(found: NodeFindings) -> list[NodeRow]:
     hosts = dict.fromkeys([*effects, *(device.host for device in found.devices)])
     made = [NodeRow(node, effects.get(node), slowest.get(node)) for node in hosts]
     return sorted(made, key=lambda row: not row.slow)
-
-
-def several_nodes(found: NodeFindings) -> bool:
-    """Whether there is something to tell of nodes: several of them, or the ranks' own times."""
-    nodes = {node for effect in found.effects for node in effect.nodes}
-    return len(nodes) > 1 or bool(found.devices)
 
 
 def nodes_json(found: NodeFindings) -> dict[str, Any]:
@@ -211,20 +203,3 @@ def nodes_tables(found: NodeFindings) -> list[Table[Any]]:
         slowest = found.devices[:_MOST_DEVICES]
         tables.append(Table(title, _DEVICE_COLUMNS, slowest, bad=lambda d: d.slow))
     return tables
-
-
-def cost_text(found: Cost | None) -> str:
-    """One line on the node-hours of a sweep; '' where no log tells how long a run took."""
-    if found is None:
-        return ""
-    text = f"node-hours: {found.used:.3g} used"
-    if found.requested is not None:
-        text += f" of {found.requested:.3g} asked for"
-    text += f" by {number_of(found.runs, 'run')}"
-    if found.window_share is not None:
-        text += f", {100 * found.window_share:.0f} % window"
-    if found.samples_per_node_hour is not None:
-        text += f", {number(found.samples_per_node_hour)} samples per node-hour"
-    if found.unknown:
-        text += f"; {number_of(found.unknown, 'run')} not counted"
-    return f"{text}\n"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S
@@ -28,6 +29,7 @@ from dlperf_hpc.reporting.table import (
     figures,
     hundredths,
     interval_text,
+    number,
     percent,
     picked,
     signed_percent,
@@ -296,3 +298,20 @@ def print_report(report: Report, damaged: Mapping[str, str] = MappingProxyType({
     for line in warning_lines(report.warnings, "runs.csv has them all"):
         console.print(Text(printable(line), style="yellow"))
     print_troubles(console, report.troubles, "runs.csv has them all", damaged)
+
+
+def cost_text(found: Cost | None) -> str:
+    """One line on the node-hours of a sweep; '' where no log tells how long a run took."""
+    if found is None:
+        return ""
+    text = f"node-hours: {found.used:.3g} used"
+    if found.requested is not None:
+        text += f" of {found.requested:.3g} asked for"
+    text += f" by {number_of(found.runs, 'run')}"
+    if found.window_share is not None:
+        text += f", {100 * found.window_share:.0f} % window"
+    if found.samples_per_node_hour is not None:
+        text += f", {number(found.samples_per_node_hour)} samples per node-hour"
+    if found.unknown:
+        text += f"; {number_of(found.unknown, 'run')} not counted"
+    return f"{text}\n"

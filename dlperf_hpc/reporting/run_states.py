@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import number_of, printable
 from dlperf_hpc.model.result import Status
-from dlperf_hpc.records.collect import Collection as RunCollection
-from dlperf_hpc.records.collect import RunJob
 from dlperf_hpc.reporting.table import (
     Column,
     Table,
@@ -35,6 +33,8 @@ if TYPE_CHECKING:
 
     from dlperf_hpc.model.case import Topology
     from dlperf_hpc.model.result import RunResult
+    from dlperf_hpc.records.collect import Collection as RunCollection
+    from dlperf_hpc.records.collect import RunJob
 
 
 _UNSUBMITTED = "not submitted"
@@ -219,6 +219,8 @@ def cases_table(collection: RunCollection) -> Table[_OpenCase] | None:
 
 def _open_cases(collection: RunCollection) -> list[_OpenCase]:
     """In the order of the sweep, but those first of which a run runs."""
+    from dlperf_hpc.records.collect import RunJob
+
     groups: dict[tuple[str, Topology], list[RunResult]] = {}
     for result in collection.results:
         groups.setdefault((result.run.case.series, result.run.case.topology), []).append(result)

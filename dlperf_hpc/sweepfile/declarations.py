@@ -87,7 +87,7 @@ class WorkloadDeclaration:
     check: Callable[[Case], Iterable[tuple[str, str]]] | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Registry:
     """Everything declared in this installation, by name, and a sweep's own ``programs``."""
 

@@ -283,11 +283,16 @@ _KEY_DEFAULTS = {name: key.default for name, key in KEYS.items()}
 
 def _defaults(point: Values, registry: Registry) -> Values:
     """What holds for a case where its file says nothing."""
-    values = dict(_KEY_DEFAULTS)
-    framework, mode = point.get("framework", ""), point.get("mode", MODES[0])
+    framework = point.get("framework", "")
     if framework in registry.programs:
-        return {**values, **registry.programs[framework].keys}
-    workload = registry.workloads.get(point.get("model", ""))
+        return {**_KEY_DEFAULTS, **registry.programs[framework].keys}
+    return dict(_declared(framework, point.get("model", ""), point.get("mode", MODES[0]), registry))
+
+
+@lru_cache(maxsize=256)
+def _declared(framework: str, model: str, mode: str, registry: Registry) -> Values:
+    values = dict(_KEY_DEFAULTS)
+    workload = registry.workloads.get(model)
     if workload is not None:
         values["seq_len"] = workload.default_seq_len
     for declaration in (registry.backends.get(framework), workload):

@@ -31,7 +31,8 @@ batch_size = 2
 warmup = 1
 iterations = 3
 """
-_LOG = "batch_size = 12\n" + "".join(
+_SETTINGS = "batch_size = 12\nblock_size = 1024\ntokens per iteration will be: 12,288\n"
+_LOG = _SETTINGS + "".join(
     f"iter {n}: loss {9 - n / 100:.4f}, time {100 + n % 3}.25ms, mfu 12.30%\n" for n in range(200)
 )
 

@@ -14,14 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from subprocess import CompletedProcess
 
-from dlperf_hpc.engines.base import (
-    DEFAULT_BOUND,
-    GPU_REFUSAL,
-    Capacity,
-    CheckResult,
-    Nodes,
-    ask,
-)
+from dlperf_hpc.engines.base import DEFAULT_BOUND, GPU_REFUSAL, Capacity, CheckResult, Nodes, ask
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm import remedies
 from dlperf_hpc.engines.slurm.query import out_of_reach, seconds

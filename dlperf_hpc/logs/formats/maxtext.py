@@ -29,13 +29,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import (
-    Columns,
-    Groups,
-    Line,
-    LinePattern,
-    ReadingBuilder,
-)
+from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, absl_stamp, one_more
 from dlperf_hpc.logs.scanned import Averaging, Printed, Stamps, Unit
 

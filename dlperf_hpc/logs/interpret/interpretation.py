@@ -31,14 +31,7 @@ from dlperf_hpc.logs.scanned import (
     no_speed,
 )
 from dlperf_hpc.model.case import ObservedCase, ObservedRun
-from dlperf_hpc.model.result import (
-    REST_DIFFERS,
-    ExternalWindow,
-    Rates,
-    RunResult,
-    Status,
-    rates_of,
-)
+from dlperf_hpc.model.result import REST_DIFFERS, ExternalWindow, Rates, RunResult, Status, rates_of
 from dlperf_hpc.model.statistics import drift, is_steady
 from dlperf_hpc.records.failures import READING, SIGNS, WINDOW, Verdict
 from dlperf_hpc.records.nccl import EVENT

@@ -21,13 +21,7 @@ from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.launchers import LAUNCH, LinePrefixes, detect_launcher
 from dlperf_hpc.logs.scan.literals import Group, Literals
-from dlperf_hpc.logs.scan.state import (
-    LONGEST_LINE,
-    State,
-    behind_line,
-    end_of_line,
-    whole_lines,
-)
+from dlperf_hpc.logs.scan.state import LONGEST_LINE, State, behind_line, end_of_line, whole_lines
 from dlperf_hpc.logs.scanned import ScannedFile, Trouble
 from dlperf_hpc.records.failures import Where, found_in, patterns
 

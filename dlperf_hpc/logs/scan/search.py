@@ -27,30 +27,21 @@ from enum import Enum
 from multiprocessing import active_children
 from pathlib import Path
 from stat import S_ISREG
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tomllib
 from ahocorasick_rs import BytesAhoCorasick
 
-from dlperf_hpc import pools
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.logs import scanned as values
-from dlperf_hpc.logs.format import OUR_OWN
-from dlperf_hpc.logs.scan.scanner import Scanner, scanner
+from dlperf_hpc.logs.format import OUR_OWN, Format
+from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
-from dlperf_hpc.logs.scanned import (
-    FACTS,
-    GAPS,
-    Column,
-    LogStep,
-    LogSteps,
-    Note,
-    Reading,
-    ScannedFile,
-)
-from dlperf_hpc.logs.tableformat import format_of, own_name
+from dlperf_hpc.logs.scanned import FACTS, GAPS, Column, LogStep, LogSteps, Reading, ScannedFile
 from dlperf_hpc.model.checks import misfits
-from dlperf_hpc.sweepfile.readtable import ReadTable
+
+if TYPE_CHECKING:
+    from dlperf_hpc.sweepfile.readtable import ReadTable
 
 # --- scanning
 
@@ -62,7 +53,7 @@ _AHEAD = 4  # tasks per worker that are given out, or done and not yet asked for
 
 _Found = tuple[ScannedFile, bytes]  # and as the cache keeps it
 
-OwnFormat = tuple[str, ReadTable]
+OwnFormat = tuple[str, "ReadTable"]
 """A format of the user's own: its name, and its table."""
 
 
@@ -87,17 +78,22 @@ def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedF
         except LogError as error:
             errors.append(str(error))
 
-    found = _scanner(own_format).scan(source.name, source.size, readable())
-    kept = (own_name(own_format[0]) if own_format else "", OUR_OWN)
-    if any(each.format == kept[0] for each in found.readings):
+    own = _format(own_format)
+    found = scanner(own).scan(source.name, source.size, readable())
+    if own is not None and any(each.format == own.name for each in found.readings):
+        kept = (own.name, OUR_OWN)
         found = replace(found, readings=tuple(r for r in found.readings if r.format in kept))
     program = "" if found.readings else ", ".join(programs_in(_head(source)))
-    notes = (*found.notes, *(Note(0, text) for text in errors))
+    notes = (*found.notes, *(values.Note(0, text) for text in errors))
     return replace(found, program=program, notes=notes)
 
 
-def _scanner(own_format: OwnFormat | None) -> Scanner:
-    return scanner(format_of(own_format[1], own_format[0]) if own_format else None)
+def _format(own_format: OwnFormat | None) -> Format | None:
+    if own_format is None:
+        return None
+    from dlperf_hpc.logs.tableformat import format_of
+
+    return format_of(own_format[1], own_format[0])
 
 
 def _head(source: Source) -> bytes:
@@ -140,7 +136,7 @@ def _scan(
     total = sum(source.size for source in sources)
     workers = min(workers or min(_MOST_WORKERS, len(os.sched_getaffinity(0))), len(sources))
     done = 0
-    if workers > 1 and total >= _FEW_BYTES and pools.has_room(workers + pools.POOL):
+    if workers > 1 and total >= _FEW_BYTES:
         tasks = _tasks(sources, min(_TASK_BYTES, total // (4 * workers)))
         for content in _in_parallel(tasks, workers, own_format):
             done += 1
@@ -162,7 +158,11 @@ def _in_parallel(
 ) -> Iterator[bytes]:
     """What other processes find in the tasks' sources, in order. It ends early if no process can be
     started, or if one was killed (for its memory, perhaps): the caller then reads the rest."""
-    _scanner(own_format)  # made here, so that forked workers have it
+    from dlperf_hpc import pools
+
+    if not pools.has_room(workers + pools.POOL):
+        return
+    scanner(_format(own_format))  # made here, so that forked workers have it
     earlier, pool, whole = active_children(), None, True
     try:
         pool = pools.pool(workers, "fork")

@@ -20,7 +20,7 @@ from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.reporting.contents import Report, json_text
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
-from dlperf_hpc.reporting.node_tables import cost_text, nodes_of, sentences, several_nodes
+from dlperf_hpc.reporting.node_tables import nodes_of, sentences
 from dlperf_hpc.reporting.page import Page, Remark, Section
 from dlperf_hpc.reporting.page.script_data import data_of, figure_of
 from dlperf_hpc.reporting.page.visible import (
@@ -38,6 +38,7 @@ from dlperf_hpc.reporting.page.visible import (
     run_table,
     sentence,
 )
+from dlperf_hpc.reporting.report_tables import cost_text
 from dlperf_hpc.reporting.table import (
     Column,
     Table,
@@ -252,7 +253,7 @@ def _options(visible: VisibleReport) -> list[Section]:
 def _nodes(visible: VisibleReport) -> list[Section]:
     """Where there are several nodes, or ranks tell their own times, as in ``nodes.csv``."""
     found = visible.report.nodes
-    if not several_nodes(found):
+    if not found.several:
         return []
     lines = [shorten(printable(line), _LONGEST_SENTENCE) for line in sentences(found)]
     lines = [sentence(line) if line.startswith(_WORDS) else line for line in lines]

@@ -16,11 +16,10 @@ from record_samples import a_run, a_sweep, ended_ok, opened, paths
 from dlperf_hpc.model.case import Case, Limits, Measure, Optimizer
 from dlperf_hpc.model.result import Status, Window
 from dlperf_hpc.records import layout, lines
+from dlperf_hpc.records.layout import MANIFEST_SCHEMA, RECORD_SCHEMA
 from dlperf_hpc.records.lines import flatten, read_line
 from dlperf_hpc.records.logfile import FORMAT, read_log, result_of_log
-from dlperf_hpc.records.manifest import SCHEMA as MANIFEST_SCHEMA
 from dlperf_hpc.records.manifest import FinalState, Submission
-from dlperf_hpc.records.record import SCHEMA as RECORD_SCHEMA
 from dlperf_hpc.records.store import Failure, leave_failure
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.ranks import World

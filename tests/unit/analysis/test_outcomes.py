@@ -10,8 +10,6 @@ import pytest
 
 from dlperf_hpc.analysis.outcomes import (
     MOST_PAIRS,
-    RISK,
-    TOLERANCE,
     RatioOutcome,
     band,
     error_of,
@@ -19,7 +17,7 @@ from dlperf_hpc.analysis.outcomes import (
     point_interval,
     rank_interval,
 )
-from dlperf_hpc.model.statistics import Interval
+from dlperf_hpc.model.statistics import RISK, TOLERANCE, Interval
 
 
 def judged(a: list[float], b: list[float], tolerance: float = TOLERANCE) -> RatioOutcome:
