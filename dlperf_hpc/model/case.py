@@ -268,14 +268,14 @@ def _mode_of_earlier_versions(options: dict[str, Any], mode: str) -> str:
     return mode
 
 
-def known_fields(kind: type[Any], row: Mapping[str, Any]) -> dict[str, Any]:
+def known_fields(kind: Any, row: Mapping[str, Any]) -> dict[str, Any]:
     """What this version knows of a row: fields of a dataclass; a newer one may have written more.
     TypeError for what is no row."""
     return {name: row[name] for name in _names(kind) if name in row}
 
 
 @lru_cache(maxsize=64)
-def _names(kind: type[Any]) -> list[str]:
+def _names(kind: Any) -> list[str]:
     return [each.name for each in fields(kind)]
 
 
