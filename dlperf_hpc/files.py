@@ -284,7 +284,8 @@ def make_directories(path: Path) -> None:
     above them is. OSError as :func:`os.mkdir` raises it, if there is no such directory then."""
     if path.is_dir():
         return
-    make_directories(path.parent)
+    if not path.parent.exists():
+        make_directories(path.parent)
     try:
         os.mkdir(path, 0o755 | os.stat(path.parent).st_mode & stat.S_IWGRP)
     except FileExistsError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import platform
 import re
+import signal
 import sys
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -113,3 +114,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         others = ", ".join(f"3.{minor}" for minor in sorted(map(int, found)) if minor >= 9)
         here = "{}.{}".format(*sys.version_info[:2])
         terminalreporter.write_line(f"tests run by Python {here}; other Pythons tried: {others}")
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """A verb leaves signals as it needs them, for its process ends; here the process goes on."""
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    kept = {number: signal.getsignal(number) for number in ending}
+    yield
+    for number, handler in kept.items():
+        signal.signal(number, handler)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -133,10 +134,11 @@ def _settled(path: Path, found: Gathered) -> bool:
     killed."""
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.model.result import Status
+    from dlperf_hpc.records import layout
 
     statuses = {result.status for result in found.results}
     unclear = statuses & {Status.RUNNING, Status.UNKNOWN}
-    if not unclear or found.manifest is None or not path.is_dir():
+    if not unclear or found.manifest is None or not os.path.lexists(path / layout.MANIFEST):
         return False
     if get_engine(found.manifest.engine).detached:
         return False

@@ -14,7 +14,7 @@ def test_the_example_is_a_verb(tmp_path: Path) -> None:
     unit = root / "tests" / "unit" / "cli"
     unit.mkdir(parents=True)
     (unit / "test_count.py").write_text(tests, encoding="utf-8")
-    assert "  count    count the runs of a sweep that have a log" in python(
+    assert "  count       count the runs of a sweep that have a log" in python(
         root, "-m", "dlperf_hpc", "--help"
     )
     selected = ["tests/unit/cli/test_count.py", "tests/processes/cli/test_login_node.py"]

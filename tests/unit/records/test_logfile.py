@@ -64,7 +64,8 @@ def test_every_figure_comes_back(tmp_path: Path) -> None:
     )
     assert result.window == measured
     assert asdict(measured) == asdict(Window.from_dict(asdict(measured)))
-    assert all(value is not None for value in asdict(measured).values())
+    absent = [key for key, value in asdict(measured).items() if value is None]
+    assert absent == ["interrupted_s"]  # no rank stood still
     assert (result.status, result.reason, result.source) == (Status.OK, "", "log")
     assert result.run == run
     assert result.samples_per_s == measured.samples / max(w.elapsed_s for w in timed())
