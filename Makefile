@@ -31,7 +31,7 @@ SUITE ?= trixie
 DIR ?= /var/tmp/dlperf-$(SUITE)
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-# These run side by side. Tests that start ranks or a cluster wait more than they compute: five files at a time.
+# These run side by side. Tests that start ranks or a cluster wait more than they compute: three files at a time.
 UNIT = tests/unit
 PARALLEL = $(UNIT) tests/processes
 CLOCKED = tests/mpi tests/browser tests/slurm tests/frameworks/torch
@@ -42,7 +42,7 @@ APART = tests/containers tests/long
 pytest = OMP_NUM_THREADS=1 $(RUN) -m pytest $(1) $(ARGS)$(if $(ARGS), || test $$? -eq 5)
 parallel = $(call pytest,--numprocesses auto --maxprocesses 8 $(1))
 # Most of these wait, for a queue or for ranks. A file's tests stay together, and so does what they share.
-clocked = $(call pytest,--numprocesses 5 --dist loadfile -m 'not long' $(1))
+clocked = $(call pytest,--numprocesses 3 --dist loadfile -m 'not long' $(1))
 
 .PHONY: quickstart check test test-all test-longer bench long faults attacks mistakes metrics mutants containers fuzz gpu gpu-wheels lint clean slurm slurm-newer browser
 .PHONY: install envs $(FRAMEWORKS:%=env-%)

@@ -236,10 +236,10 @@ def test_ctrl_c_ends_the_program(place: Workplace) -> None:
         log = place.directory("odd") / "mine/toy/bz4/1n2g/toy_b4_fp32_1.log"
         wait_until(lambda: log.exists() and b" 0| " in log.read_bytes(), 60, "a line")
         os.kill(sweep.pid, signal.SIGINT)
-        sweep.communicate(timeout=60)
+        told = sweep.communicate(timeout=60)[0]
     place.verb("status", place.directory("odd"))
     (result,) = full_results(place.directory("odd")).results
-    assert result.status is Status.CANCELLED, result.reason
+    assert result.status is Status.CANCELLED, told
     assert not processes_of("100000 20 8 plain")
 
 
