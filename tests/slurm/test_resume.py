@@ -294,7 +294,8 @@ def test_a_local_sweep_that_was_killed_is_completed(tmp_path: Path) -> None:
     before = {path: path.read_bytes() for path in root.rglob("*_1.*")}
     assert before and phase_began(min(before, key=lambda path: path.suffix != ".log"), "measure")
     done = place.verb("sweep", spec, "--cluster", "local")
-    assert done.returncode == 1 and "`dlperf rerun logs/killed` takes it" in done.stderr, done.stderr
+    assert done.returncode == 1, done.stderr
+    assert "`dlperf rerun logs/killed` takes it" in done.stderr
     assert place.verb("rerun", root).returncode == 0
     assert {path: path.read_bytes() for path in before} == before
     assert {run: made.count("ok") for run, made in executions(root).items()} == {
