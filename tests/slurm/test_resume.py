@@ -302,4 +302,3 @@ def test_a_local_sweep_that_was_killed_is_completed(tmp_path: Path) -> None:
         run.id: 1 for run in read_ledger(root).manifest.runs
     }
     assert place.results("killed")["1n1g"].status is Status.OK
-
