@@ -70,8 +70,12 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
     reporting = _report_task(ledger)
     end = _report_end(ledger.root, reporting)
     engine = get_engine(ledger.manifest.engine)
-    waited = _settle(ledger, engine, ask_scheduler)
-    collection = replace(quick_results(ledger), report_job=end)
+    collection = quick_results(ledger)
+    waited: Sequence[str] = ()
+    if not engine.detached and not all(result.status.finished for result in collection.results):
+        waited = _settle(ledger, engine, ask_scheduler)
+        collection = quick_results(ledger)
+    collection = replace(collection, report_job=end)
     if not engine.detached:
         results = tuple(_interrupted(each, waited) for each in collection.results)
         return replace(collection, results=results, jobs=_jobs_by_logs(ledger, results))

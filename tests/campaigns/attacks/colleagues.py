@@ -46,10 +46,10 @@ def _(scene: Scene) -> Commands:
         scene.give(place.parent, VICTIM)
         scene.start(ATTACKER, [_PYTHON, "-c", _HOLDS, str(place)])
     sweep = ["sweep", str(spec), "--cluster", "local", "--logs", str(places[0].parent)]
-    run = log.relative_to(places[1]).with_suffix("")
+    run, lock = log.relative_to(places[1]).with_suffix(""), places[1] / layout.LOCK
     return [
         Command(sweep, works="12/12 .*done", writes=[places[0]]),
-        Command(["status", "--why", str(run), str(places[1])], works="unknown"),
+        Command(["status", "--why", str(run), str(places[1])], works="unknown", writes=[lock]),
     ]
 
 
