@@ -20,7 +20,6 @@ wrong although the request was valid.
 from __future__ import annotations
 
 import contextlib
-import functools
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -97,7 +96,7 @@ def _redacted(text: str) -> str:
     return "".join([*pieces, text[at:]])
 
 
-_redacted_cell = functools.lru_cache(maxsize=4096)(_redacted)
+_redacted_cell = lru_cache(maxsize=4096)(_redacted)
 
 
 def number_of(number: int, noun: str) -> str:
