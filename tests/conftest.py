@@ -49,6 +49,8 @@ def note_start(event: str, _: object) -> None:
 
 platform.processor()  # h5py asks for it; the first call starts a process, its answer is kept
 sys.addaudithook(note_start)
+# What a shell starts in the background ignores Ctrl-C, as do its children: but not the tests of it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def marker_of(path: Path) -> str | None:
@@ -114,13 +116,3 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         others = ", ".join(f"3.{minor}" for minor in sorted(map(int, found)) if minor >= 9)
         here = "{}.{}".format(*sys.version_info[:2])
         terminalreporter.write_line(f"tests run by Python {here}; other Pythons tried: {others}")
-
-
-@pytest.fixture(autouse=True)
-def signals() -> Iterator[None]:
-    """A verb leaves signals as it needs them, for its process ends; here the process goes on."""
-    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    kept = {number: signal.getsignal(number) for number in ending}
-    yield
-    for number, handler in kept.items():
-        signal.signal(number, handler)

@@ -109,7 +109,7 @@ def top_name(root: Path) -> str:
 
 def secrets_below(root: Path) -> list[tuple[str, int, str]]:
     """File, line and kind of each secret that an archive of a sweep's directory would hold."""
-    looking = _Looking()
+    looking = _SecretSearch()
     with _open_folder(root) as folder:
         looking.add_folder(folder, top_name(root), 0)
     return [*dict.fromkeys(looking.found)]
@@ -199,8 +199,8 @@ class _Packing:
         self.packed.files += 1
 
 
-class _Looking(_Packing):
-    """The same walk, for secrets."""
+class _SecretSearch(_Packing):
+    """A walk over what an archive would hold, which packs nothing and notes secrets."""
 
     def __init__(self) -> None:
         self.packed, self._itself = Packed(), (0, 0)

@@ -289,7 +289,7 @@ def client_env(plan: Plan, base: Mapping[str, str]) -> dict[str, str]:
 
 
 def env_script(plan: Plan) -> str:
-    """The same as `client_env`, to be sourced by a shell."""
+    """Lines for a shell to source, which set what `client_env` sets."""
     prefixes = "\\|".join(FOREIGN)
     return (
         "# source this file; the commands of Slurm then talk to the cluster in this directory\n"
