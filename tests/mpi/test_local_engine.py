@@ -103,9 +103,10 @@ def test_ranks_that_fail_end_their_run_and_no_other(place: Workplace) -> None:
     assert "Traceback" in Path(results["raising"].log).read_text()
     assert results["killed"].status is Status.FAILED and "9" in results["killed"].reason
     assert results["stopped"].status is Status.TIMEOUT
-    for name in ("raising", "killed"):
-        struck = phase_began(Path(results[name].log), "warmup")
-        assert moment(results[name].ended) - struck < 30
+    struck = phase_began(Path(results["raising"].log), "warmup")
+    assert moment(results["raising"].ended) - struck < 30
+    # A rank that is killed as its warm-up begins may be quicker than rank 0 with that line.
+    assert moment(results["killed"].ended) - moment(results["killed"].started) < 20 + 30
     assert moment(results["stopped"].ended) - moment(results["stopped"].started) < 20 + 60
     (row,) = (row for row in place.table("faults") if "killed" in row["tags"])
     assert row["samples_per_s"] == "" and row["speedup"] == "" and row["runs_ok"] == "0"

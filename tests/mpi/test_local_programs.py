@@ -65,8 +65,10 @@ def sweep_of(
 
 def processes_of(text: str) -> list[str]:
     """Processes of this user whose command line has a text."""
-    done = subprocess.run(["ps", "-eo", "pid,args"], text=True, capture_output=True, check=True)
-    return [line for line in done.stdout.splitlines() if text in line and "ps -eo" not in line]
+    done = subprocess.run(
+        ["ps", "-ww", "-eo", "pid,args"], text=True, capture_output=True, check=True
+    )
+    return [line for line in done.stdout.splitlines() if text in line and "ps -ww" not in line]
 
 
 def runs(place: Workplace, name: str) -> dict[str, dict[str, str]]:
@@ -240,7 +242,7 @@ def test_ctrl_c_ends_the_program(place: Workplace) -> None:
     place.verb("status", place.directory("odd"))
     (result,) = full_results(place.directory("odd")).results
     assert result.status is Status.CANCELLED, told
-    assert not processes_of("100000 20 8 plain")
+    assert not processes_of(f"100000 20 8 plain {place.root}")
 
 
 def test_a_program_that_was_stopped_in_its_window_does_not_count(place: Workplace) -> None:
@@ -251,7 +253,9 @@ def test_a_program_that_was_stopped_in_its_window_does_not_count(place: Workplac
     with subprocess.Popen([*argv, "--json"], cwd=place.root, env=dict(place.env)) as sweep:
         log = place.directory("odd") / "mine/toy/bz4/1n2g/toy_b4_fp32_1.log"
         wait_until(lambda: log.exists() and log.read_bytes().count(b" 0| ") > 5, 60, "the window")
-        pids = [int(line.split()[0]) for line in processes_of("steps.py 1234 20 8 plain")]
+        pids = [
+            int(line.split()[0]) for line in processes_of(f"steps.py 1234 20 8 plain {place.root}")
+        ]
         for number in (signal.SIGSTOP, signal.SIGCONT):
             for pid in pids:
                 os.kill(pid, number)
