@@ -17,6 +17,7 @@ from slowing import slowed
 from sweeping import TINY, Workplace
 
 SLOW = "n3"
+MPI = '[environment.default]\nmpi = "pmi2"\nenv = { UCX_TLS = "tcp,self" }\n'  # as in slurm/onebox.toml
 SITE = """\
 partition = "main"
 poll_s = 0.5
@@ -71,8 +72,7 @@ def trains(argv: Sequence[str], root: Path) -> bool:
 def test_its_pairs_name_it(place: Workplace, onebox: Onebox) -> None:
     """In each round both pairs are measured at the same time. Other work on this machine may set
     the other nodes so far apart that nobody can be named: then it is measured once more."""
-    table = '[environment.default]\nmpi = "pmi2"\n'
-    arguments = (spec(place, 1), "--site", place.write("site.toml", SITE + table))
+    arguments = (spec(place, 1), "--site", place.write("site.toml", SITE + MPI))
     for _ in range(2):
         with slowed(onebox, SLOW, measures):
             done = place.verb("doctor", *arguments, "--pairs", 3, "--json", timeout=120)
@@ -108,7 +108,7 @@ def test_runs_on_different_nodes_name_it(place: Workplace, onebox: Onebox) -> No
 def test_the_own_times_of_its_ranks_name_it(place: Workplace, onebox: Onebox) -> None:
     """Two runs, the fewest, on the same two nodes at the same time. Their throughput says nothing
     of nodes, and in a step with all-reduce the rank that is well waits for the slow one."""
-    more = 'sbatch = { nodelist = "n2,n3" }\n[environment.default]\nmpi = "pmi2"\n'
+    more = f'sbatch = {{ nodelist = "n2,n3" }}\n{MPI}'
     site = place.write("pair.toml", SITE.replace("true\n", f"false\n{more}"))
     text = TINY.format(repeats=2, topologies=["2n1g"], time_limit="00:05:00")
     text = text.replace("iterations = 6", "iterations = 50\ncheckpoint = false")

@@ -17,11 +17,11 @@ exclusive = false
 poll_s = 1.0
 [environment.default]
 mpi = "pmi2"
-env = { GLOO_SOCKET_IFNAME = "lo" }
+env = { GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self" }
 [environment.raising]
-env = { GLOO_SOCKET_IFNAME = "lo", DLPERF_FAULT = "raise@1" }
+env = { GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self", DLPERF_FAULT = "raise@1" }
 [environment.killed]
-env = { GLOO_SOCKET_IFNAME = "lo", DLPERF_FAULT = "kill@1" }
+env = { GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self", DLPERF_FAULT = "kill@1" }
 [environment.alone]
 mpi = "none"
 """

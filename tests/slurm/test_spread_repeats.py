@@ -15,7 +15,7 @@ spread = true
 sbatch = { licenses = "machine:1" }
 [environment.default]
 mpi = "pmi2"
-env = { GLOO_SOCKET_IFNAME = "lo" }
+env = { GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self" }
 """
 PROGRAM = f"""
 topologies = ["1n1g"]
