@@ -25,7 +25,7 @@ READY = HELD.replace("sbatch = { hold = true }\n", "")
 # A file beside the sweep says what befalls the array's task of that index.
 DOOMED = """
 [environment.default]
-env = {{ GLOO_SOCKET_IFNAME = "lo" }}
+env = {{ GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self" }}
 setup = ["f={0}/doom.$SLURM_ARRAY_TASK_ID; if [ -e $f ]; then export DLPERF_FAULT=$(cat $f); fi"]
 """
 

@@ -19,7 +19,7 @@ partition = "main"
 exclusive = false
 poll_s = 1.0
 [environment.default]
-env = { GLOO_SOCKET_IFNAME = "lo", DLPERF_FAULT = "hang@0" }
+env = { GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self", DLPERF_FAULT = "hang@0" }
 """
 
 

@@ -17,7 +17,8 @@ from slowing import slowed
 from sweeping import TINY, Workplace
 
 SLOW = "n3"
-MPI = '[environment.default]\nmpi = "pmi2"\nenv = { UCX_TLS = "tcp,self" }\n'  # as in slurm/onebox.toml
+# As in slurm/onebox.toml.
+MPI = '[environment.default]\nmpi = "pmi2"\nenv = { UCX_TLS = "tcp,self" }\n'
 SITE = """\
 partition = "main"
 poll_s = 0.5

@@ -57,7 +57,7 @@ poll_s = 1.0
 array_parallelism = 1
 {keys}
 [environment.default]
-env = {{ GLOO_SOCKET_IFNAME = "lo", OMP_NUM_THREADS = "1" }}
+env = {{ GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self", OMP_NUM_THREADS = "1" }}
 setup = [
     "while [ -e {place}/gate.$SLURM_ARRAY_TASK_ID ]; do sleep 0.2; done",
     "f={place}/doom.$SLURM_ARRAY_TASK_ID; if [ -e $f ]; then export DLPERF_FAULT=$(cat $f); fi",
