@@ -114,21 +114,12 @@ def _why(arguments: argparse.Namespace, root: Path, ask_scheduler: bool) -> int:
     return int(found.status.bad or found.status is Status.UNKNOWN)
 
 
-def _unpacked(directory: Path) -> contextlib.AbstractContextManager[Path]:
-    """The sweep's directory, also of an archive, whose reader is loaded for an archive alone."""
-    if directory.is_dir():
-        return contextlib.nullcontext(directory)
-    from dlperf_hpc.records.archives import unpacked
-
-    return unpacked(directory)
-
-
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.states import current
     from dlperf_hpc.model.result import Status
-    from dlperf_hpc.records import ownership
+    from dlperf_hpc.records import layout, ownership
 
-    with _unpacked(arguments.directory) as root:
+    with layout.unpacked(arguments.directory) as root:
         archived = root != arguments.directory
         ask_scheduler = not (arguments.offline or archived)
         if words := ownership.whose_else(root):

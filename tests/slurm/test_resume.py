@@ -160,7 +160,7 @@ def test_an_archive_is_read_as_the_directory_was(
     wait_until(lambda: len(queue.alive(root)) == 1, 120, "the end of one run")
     assert place.verb("cancel", root).returncode == 0
     before = states(place, root)
-    assert sorted(before.values()) == ["cancelled", "ok"]
+    assert sorted(before.values()) == ["cancelled", "ok"], place.verb("status", root).stdout
     report = place.verb("report", root, "--json")
     done = place.verb("archive", root)
     assert done.returncode == 0 and "written: kept.zip" in done.stdout, done.stderr
