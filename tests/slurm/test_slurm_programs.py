@@ -40,12 +40,10 @@ framework = ["ddp", "gpt", "acc", "mpi"]
 [program.gpt]
 launch = "torchrun"
 workdir = "{ROOT}/tests/support/programs"
-env = {{ USE_LIBUV = "0" }} # Debian's torch is built without it
 run = ["tiny_gpt.py", "--steps", "100000", "--batch", "{{batch_size}}", "--seq", "{{seq_len}}"]
 [program.acc]
 launch = "accelerate"
 workdir = "{ROOT}/tests/support/programs"
-env = {{ USE_LIBUV = "0" }}
 run = ["accelerated.py", "100000", "{{batch_size}}"]
 [program.mpi]
 launch = "rank"
