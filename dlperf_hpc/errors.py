@@ -54,7 +54,7 @@ _SECRET = rf"""(?<![\w.-])(?P<access_token>(?:gh[pousr]_|hf_)[A-Za-z0-9]{{34,}}|
 |https://(?:hooks\.slack\.com|(?:[\w-]{{1,63}}\.){{0,3}}webhook\.office\.com|outlook\.office(?:365)?
     \.com/webhook|(?:\w{{1,20}}\.)?discord(?:app)?\.com/api/(?:v\d{{1,3}}/)?webhooks)
     /(?!\*\*\*)(?P<webhook>[^\s"'<>\\]+)
-|://[^\s/:@"'\\]{{0,128}}:(?![$*]|\{{\w+\}})(?P<password_in_address>[^\s/"'<>\\]{{1,256}})@
+|://[^\s/:@"'\\]{{0,128}}:(?![$*]|\{{\w+\}})(?P<password_in_address>[^\s/"'<>\\\0-\37]{{1,256}})@
 |(?:(?<![A-Za-z])(?:sig|[Ss]ignature)|[?&;]key)=(?P<signature>[\w%+/~=-]{{16,}})
 |(?:[Bb]earer|(?i:authorization)\W{{1,6}}(?i:basic|token))\s+(?P<authorization>[\w.~+/=-]{{12,}})
 |(?<![\w./-])(?P<q>{_Q})?(?P<o>--?(?=\w))?[\w.-]{{0,200}}?(?i:(?P<p>pass(?:word|wd|phrase)|mysql_pwd)

@@ -209,8 +209,6 @@ class _SecretSearch(_Packing):
     def _copy(self, file: BinaryIO, path: str) -> None:
         line, lines = 1, io.BufferedReader(cast("io.FileIO", file))
         while not _OURS.fullmatch(path) and (data := lines.read(_PIECE) + lines.readline(_PIECE)):
-            if b"\0" in data:  # no text
-                return
             text = data.decode("latin-1")
             for begin, _, kind in secrets_in(text):
                 self.found.append((path, line + text.count("\n", 0, begin), kind))

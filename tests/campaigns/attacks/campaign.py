@@ -49,7 +49,8 @@ Jobs that wait are those of a one-machine Slurm, whose user is then the victim.
 - *written*: files changed, made or removed that the command was not asked to write, and files and
   directories that it made for everybody to write.
 - *executed*: commands, scripts and modules of the attacker's that ran.
-- *leaked*: places that the victim's secret got to: output, reports, archives, logs.
+- *leaked*: places that the victim's secret got to: output, reports, archives, logs; not what the
+  victim's own program printed.
 - *blocked*: commands that an attack kept from doing what they were typed for.
 - *raw*: commands that printed control characters, or characters that turn the direction of writing.
 - *crashed*: commands that ended with a traceback, by a signal, or not at all.

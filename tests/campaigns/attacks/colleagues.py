@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 from places import ROOT
 
 from attacks.attacks import Commands, attack, never_ended, tiny_sweep
-from attacks.scene import ATTACKER, VICTIM, Command, Scene
+from attacks.scene import ATTACKER, SECRET, TOKEN, VICTIM, Command, Scene
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import read_ledger
 
@@ -97,7 +98,7 @@ def _(scene: Scene) -> Commands:
     scene.plant(scene.shared / "link")
     env = {"PYTHONPATH": f"{ROOT}/slurm:{ROOT}/slurm/onebox"}
     return [
-        Command(["up", str(path)], told=words, module="onebox", env=env)
+        Command(["up", str(path)], told=words, program=(sys.executable, "-m", "onebox"), env=env)
         for path, words in (
             (theirs, f"belongs to uid {ATTACKER}"),
             (theirs / "box", f"others can rename what is in it .*uid {ATTACKER}"),
@@ -161,3 +162,89 @@ for job, uid, token in {rows!r}:
         line = line.replace("%T", "RUNNING").replace("%k", token)
         print(line)
 """
+
+
+_WORDS = ["--token", SECRET, f"--password={SECRET}", "--hub", TOKEN, "--db", f"a://me:{SECRET}@b/c",
+          "--sas", f"https://a.net/c?sv=1&sig={SECRET}", "--web",
+          f"https://hooks.slack.com/services/T0/B0/{SECRET}"]  # fmt: skip
+_SPEC = f"""\
+topologies = ["1n1g"]
+repeats = 1
+[measure]
+warmup = 1
+iterations = 2
+[case]
+framework = "mine"
+model = "toy"
+batch_size = 2
+[matrix]
+end = [0, 3]
+[program.mine]
+launch = "rank"
+run = {json.dumps(["python3", "train.py", "{end}", "{outdir}", *_WORDS])}
+[program.mine.env]
+WANDB_API_KEY = "{SECRET}"
+NCCL_SITE = "http://me:{SECRET}@b"
+[program.mine.keys]
+end = 0
+"""
+_PROGRAM = """\
+import os, sqlite3, sys
+
+print(sys.argv, dict(os.environ))
+with sqlite3.connect(f"{sys.argv[2]}/my.sqlite") as made:
+    made.execute("create table args as select ? as x", [" ".join(sys.argv)])
+sys.exit(int(sys.argv[1]) and f"error: {sys.argv}")
+"""
+# What a program itself printed, or wrote, is not ours.
+_READS = """
+import base64, gzip, os, re, sys, zipfile
+
+def files(path):
+    with open(path, "rb") as file:
+        yield path, file.read()
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as packed:
+            yield from ((name, packed.read(name)) for name in packed.namelist())
+
+number = 0
+for folder, _, names in os.walk(sys.argv[1]):
+    for path in (os.path.join(folder, name) for name in names):
+        try:
+            for name, data in files(path):
+                number += 1
+                for packed in re.findall(rb"H4sI[A-Za-z0-9+/=]+", data) * name.endswith(".html"):
+                    print(ascii(gzip.decompress(base64.b64decode(packed))))
+                if name.endswith(".log"):
+                    data = b"".join(re.findall(rb"(?m)^dlperf .*", data))
+                if not name.endswith((".out", "my.sqlite")):
+                    print(name, ascii(data))
+        except PermissionError:
+            print("closed to others:", path)
+print("files that were read:", number)
+"""
+
+
+@attack("a colleague reads a sweep with secrets", two_users=True)
+def _(scene: Scene) -> Commands:
+    group = scene.shared / "project"
+    place, out = group / "secret", group / "report"
+    group.mkdir()
+    scene.give(group, VICTIM)
+    group.chmod(0o2775)
+    for name, text in (("secret.toml", _SPEC), ("train.py", _PROGRAM)):
+        (scene.home / name).write_text(text)
+    env = {"HF_TOKEN": TOKEN, "NCCL_WEB": f"https://hooks.slack.com/services/T0/B0/{SECRET}"}
+    sweep = ["sweep", "secret.toml", "--cluster", "local", "--no-check", "--logs", str(group)]
+    report = ["report", str(place), "--out", str(out), "--write", "csv,json,html,sqlite,junit"]
+    packed = ["archive", str(place), "--out", str(group / "secret.zip")]
+    for argv in (sweep, [*packed, "--anyway"]):  # what they write holds what the program printed
+        scene.run(Command(argv, umask=0o002, env=env))
+    (group / "secret.zip").rename(group / "anyway.zip")
+    return [
+        Command(["status", "--why", "end3", str(place)], r"\*\*\*", [place / layout.LOCK]),
+        Command(report, told="report.html", writes=[out], umask=0o002),
+        Command(packed, told=r"my.sqlite:\d+: holds a secret(.*\n)+.*\.log:\d+: holds a secret"),
+        Command([str(group)], "closed to others: .*manifest.json(.*\n)+.*read: [2-9]\\d",
+                user=ATTACKER, program=(_PYTHON, "-c", _READS)),
+    ]  # fmt: skip

@@ -120,7 +120,8 @@ class Queued:
         python = os.pathsep.join(map(str, (CAMPAIGNS, SUPPORT, ROOT)))
         writes = [self.place / "jobs" / f"{job}_0.out"]
         env = {**self.env, "PYTHONPATH": python}
-        return Command([job], told, writes, env=env, module="attacks.queued", of_slurm=True)
+        program = (sys.executable, "-m", "attacks.queued")
+        return Command([job], told, writes, env=env, program=program, of_slurm=True)
 
     def look(self, *argv: object, told: str) -> Command:
         """A verb that the victim types afterwards."""

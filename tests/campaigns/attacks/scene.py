@@ -23,6 +23,7 @@ from places import ROOT, SUPPORT
 
 ATTACKER, VICTIM = 60101, 60102
 SECRET = "the-victims-private-key-4711"
+TOKEN = f"ghp_{'thevictimsprivatekey4711' * 2}"
 PATIENCE_S = 45.0
 """A command that takes longer hangs. Far more than any of them needs, on a busy machine too."""
 SWEEP = SUPPORT / "data" / "sweeps_2026_11" / "local.zip"
@@ -40,17 +41,19 @@ class Command:
     """One command of the victim's. ``told`` is a pattern of what it must say, '' for nothing, and
     ``works`` of what it says when it could do what it was typed for, all the same;
     ``writes`` are the paths, below the scene, that it is asked to write. ``of_slurm``: the victim
-    is the user of Slurm's daemons, who alone can have jobs on a one-machine Slurm."""
+    is the user of Slurm's daemons, who alone can have jobs on a one-machine Slurm. ``user``: who
+    types it; a colleague is of the victim's group, and has a Python that everybody may start."""
 
     argv: Sequence[str]
     told: str = ""
     writes: Sequence[Path] = ()
     cwd: Path | None = None
     env: Mapping[str, str] = field(default_factory=dict)
-    module: str = "dlperf_hpc"
+    program: Sequence[str] = (sys.executable, "-m", "dlperf_hpc")
     works: str = ""
     umask: int = 0o022
     of_slurm: bool = False
+    user: int = VICTIM
 
     def __str__(self) -> str:
         return " ".join(["dlperf", *self.argv])
@@ -125,10 +128,10 @@ class Scene:
         if two_users() and not command.of_slurm:
             # A Python below root's home is found all the same; nothing more can be written.
             rights = [f"--{kind}-caps=+dac_read_search" for kind in ("inh", "ambient")]
-            become = ["setpriv", f"--reuid={VICTIM}", f"--regid={VICTIM}", "--clear-groups"]
-            become += [] if _reachable(Path(sys.executable)) else rights
+            become = ["setpriv", f"--reuid={command.user}", f"--regid={VICTIM}", "--clear-groups"]
+            become += [] if _reachable(Path(command.program[0])) else rights
         process = subprocess.Popen(
-            [*become, sys.executable, "-m", command.module, *command.argv],
+            [*become, *command.program, *command.argv],
             cwd=command.cwd or self.home,
             env={**self._environment(), **command.env},
             stdin=subprocess.DEVNULL,
@@ -208,7 +211,7 @@ class Scene:
 
     def _leaks(self, text: str, written: Sequence[Path]) -> Iterator[str]:
         """Where the victim's secret has got to: what was printed, and what was written."""
-        if SECRET in text:
+        if SECRET in text or TOKEN in text:
             yield "printed"
         files = [f for path in written for f in (path, *path.rglob("*")) if f.is_file()]
         for file in files:
@@ -216,7 +219,7 @@ class Scene:
             if zipfile.is_zipfile(file):
                 with zipfile.ZipFile(file) as archive:
                     data += [archive.read(name) for name in archive.namelist()]
-            if any(SECRET.encode() in each for each in data):
+            if any(each.encode() in b"".join(data) for each in (SECRET, TOKEN)):
                 yield str(file)
 
 

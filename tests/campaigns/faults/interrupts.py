@@ -50,16 +50,15 @@ batch_size = 4
 [program.mine]
 launch = "{launch}"
 workdir = "{programs}"
-run = [{words}, "30", "40", "{{global_batch}}", "{what}", "{{scratch}}"]
+run = ["steps.py", "30", "40", "{{global_batch}}", "{what}", "{{scratch}}"]
 [program.mine.read]
 format = "megatron"
 """
-TORCHRUN = '"torchrun", "--nproc-per-node", "2", "--standalone", "steps.py"'
 SWEEPS: dict[str, str] = {
-    "any program": ANY.format(launch="rank", programs=PROGRAMS, words='"steps.py"', what="plain"),
-    "deaf": ANY.format(launch="rank", programs=PROGRAMS, words='"steps.py"', what="deaf"),
-    "nested": ANY.format(launch="rank", programs=PROGRAMS, words='"steps.py"', what="nested"),
-    "torchrun": ANY.format(launch="once", programs=PROGRAMS, words=TORCHRUN, what="deaf"),
+    "any program": ANY.format(launch="rank", programs=PROGRAMS, what="plain"),
+    "deaf": ANY.format(launch="rank", programs=PROGRAMS, what="deaf"),
+    "nested": ANY.format(launch="rank", programs=PROGRAMS, what="nested"),
+    "torchrun": ANY.format(launch="torchrun", programs=PROGRAMS, what="deaf"),
     "MPI": "",  # the wrapper's own tiny BERT
 }
 """What is interrupted; of ``nested`` ranks start processes in sessions of their own, which ignore
