@@ -444,10 +444,12 @@ def _run_ours(task: QueuedTask, argv: Sequence[str]) -> int:
     """Run a command of ours in place of a task's ranks, or after them; its exit code."""
     with _output(task) as output:
         try:
-            # Not in the terminal's process group: Ctrl-C is not for it.
+            # Not in the terminal's process group: Ctrl-C is not for it. Nor does it outlive us, or
+            # hold our lock: who comes next makes the record.
             return subprocess.run(
-                argv, env=dict(task.env), stdout=output, stderr=output, start_new_session=True
-            ).returncode
+                argv, env=dict(task.env), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+                start_new_session=True, preexec_fn=partial(end_with, os.getpid()),
+            ).returncode  # fmt: skip
         except OSError as error:
             note(output, f"{argv[0]}: {error}")
             return 127

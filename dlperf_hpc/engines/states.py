@@ -43,7 +43,7 @@ REPORT_ENDED = "dlperf_hpc: the report has ended, exit code"
 """The output of a job that reports (``--report``) ends with these words and the code."""
 _MOST_OUTPUT = 1 << 26  # bytes
 _PATIENCE_S = 180.0
-_EPILOGUE_S = 5.0
+_FORKED_S = 5.0
 _LIVES_AFTER = {Status.PENDING: "requeued", Status.RUNNING: "its job runs"}
 _NO_OUTPUT = (
     "{0} is not here: another directory stood in this one's place when the job began (it then runs"
@@ -92,8 +92,8 @@ def _settle(ledger: Ledger, engine: Engine, wanted: bool) -> Sequence[str]:
     with contextlib.suppress(LedgerError), contextlib.ExitStack() as held:
         ownership.refuse_foreign(ledger.root)
         if not inherited_descriptors:
-            # The kernel lists who lives. An epilogue may still hold the lock of who was killed.
-            patience_s = -1.0 if _is_listed(ledger.root / layout.LOCK) else _EPILOGUE_S
+            # The kernel lists who lives. What was just forked may hold the lock of who was killed.
+            patience_s = -1.0 if _is_listed(ledger.root / layout.LOCK) else _FORKED_S
             held.enter_context(submit_lock(ledger.root, patience_s))
         return engine.settle(ledger)
     return ()
