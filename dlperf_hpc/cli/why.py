@@ -185,7 +185,7 @@ class _Evidence:
         if self.read:
             signs += self.read.signs
         yield from list(dict.fromkeys(signs))[:_MOST]
-        yield from self.result.warnings[:_MOST]
+        yield from self.figure.warnings[:_MOST]
         if not signs:
             yield "no line that is known to tell of a fault"
 
@@ -279,6 +279,8 @@ class _Evidence:
             yield f"{number_of(len(read.reading.steps), 'line')} with an iteration"
         if window is not None:
             yield f"rule {window.rule}, factor {window.factor:.6g} per {window.unit}"
+            if window.check is not None:
+                yield f"check: {window.check:.6g} {window.speed_unit} by {window.check_basis}"
 
     def _nodes(self) -> str:
         named = self.result.facts.get("world", {}).get("hosts")

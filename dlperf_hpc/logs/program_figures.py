@@ -10,13 +10,14 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime, timezone
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import LogError, number_of, printable
+from dlperf_hpc.logs.formats.bars import bar_of
 from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import ITERATIONS, WARMUP, WindowRule, of_program
 from dlperf_hpc.logs.interpret.rules import rule as parsed
@@ -25,7 +26,7 @@ from dlperf_hpc.logs.scan.scanner import Scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scan.state import LONGEST_LINE
 from dlperf_hpc.logs.scanned import Evidence, LogSteps, Reading, ScannedFile
-from dlperf_hpc.logs.tableformat import wanted_formats
+from dlperf_hpc.logs.tableformat import MICRO_STEPS, Doubts, wanted_formats
 from dlperf_hpc.model.case import Case, Measure, Run
 from dlperf_hpc.model.checks import Misfit
 from dlperf_hpc.model.result import (
@@ -38,11 +39,12 @@ from dlperf_hpc.model.result import (
     own_unit,
     rates_of,
 )
-from dlperf_hpc.records.failures import LOSS, SETTINGS, Signs
+from dlperf_hpc.records.failures import LOSS, READING, SETTINGS, Signs
 from dlperf_hpc.records.forms import read_table_of
 from dlperf_hpc.records.lines import PROGRAM_END, TimerReport, timed_in
 from dlperf_hpc.records.logfile import read_bytes
 from dlperf_hpc.records.nccl import EVENT
+from dlperf_hpc.records.supervision import ANEW
 from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts
 from dlperf_hpc.sweepfile.readtable import ReadTable, misuses
 
@@ -54,6 +56,13 @@ _LONGEST = 120  # characters of a line that is printed
 _TAIL = 1 << 20  # bytes at the end of what a program printed
 _REQUESTED = ("global_batch", "seq_len", "precision")
 """Settings that a log may state and a sweep requests: another value is another measurement."""
+
+_SHIFTED = 0.02  # by how much a speed may depend on where its window lies
+_BARS = 100  # last lines of which one may be a bar
+_BAR_HINT = (
+    "; it draws a progress bar that does not name an epoch: if it counts iterations,"
+    r" [program.NAME.read] line = '(?P<iteration>[0-9]+)/[0-9]+ \[' reads it"
+)
 
 NO_FIGURE = "no figure: "
 """How the warning of a run begins that is ok, and of whose lines none was read."""
@@ -78,6 +87,53 @@ class _Lines:
         """The last lines that are not blank, without ranks."""
         rows = self.text[-_TAIL:].decode(errors="replace").split("\n")
         return [row for row in (_RANK.sub("", row) for row in rows) if row.strip()]
+
+
+@dataclass(frozen=True)
+class _ByLines:
+    """A result by a program's own lines, and by what it was read; no ``scanned`` where nothing
+    was."""
+
+    result: RunResult
+    scanned: ScannedFile | None = None
+    table: ReadTable = field(default_factory=ReadTable)
+    lines: _Lines | None = None
+    rule: WindowRule = field(default_factory=parsed)
+
+    def doubted(self) -> RunResult:
+        """The result with what the same lines say against it: warnings, or why it does not
+        count."""
+        found, case = self.result, self.result.run.case
+        if self.scanned is None or self.lines is None or not isinstance(case, Case):
+            return found
+        reading, window = self.scanned.readings[0], found.external
+        against = Doubts(self.table, reading, case, {fact.name for fact in self.scanned.facts})
+        texts = self.lines.text.decode(errors="replace").split("\n")
+        texts.insert(0, "")  # lines are counted from 1
+        doubts = list(against.of_numbers(texts, case.batch_size))
+        if window is None or found.status is not Status.OK:
+            return replace(found, reason="; ".join([found.reason, *doubts]))
+        if against.is_of_micro_steps(window):
+            reason = f"read.counts must be given: {MICRO_STEPS}"
+            return replace(found, status=Status.PARTIAL, reason=reason, decided_by=READING)
+        doubts += against.of_figure(window, texts)
+        if self.table.each > 1 and self.table.first == 1:
+            doubts += self._of_first(window)
+        return replace(found, warnings=tuple(dict.fromkeys([*found.warnings, *doubts])))
+
+    def _of_first(self, window: ExternalWindow) -> Iterator[str]:
+        """That the speed is another one if the first line is that of the first iteration."""
+        assert self.lines is not None
+        other = replace(self.table, first=0)
+        name = self.result.run.case.framework
+        plain = replace(self.result, external=None)
+        again = _read(plain, _scanned(other, name, plain.log, self.lines), self.rule).external
+        if again is not None and abs(again.speed / window.speed - 1) > _SHIFTED:
+            yield (
+                f"read.first is not given, and so the first line is of iteration"
+                f" {self.table.each}; of a program that prints at 0 (first = 0) it is"
+                f" {again.speed:.6g} {again.speed_unit}"
+            )
 
 
 def with_figures(
@@ -111,33 +167,38 @@ def _with_figure(
     except LogError as error:
         return replace(result, status=Status.PARTIAL, reason=str(error))
     by_lines = _by_lines(result, rule, lines, own_format)
-    if rule != parsed():
-        return by_lines  # the request is what the lines say
     timed = list(timed_in(lines.text.decode(errors="replace").split("\n")))
-    return by_timer(result, by_lines, timed) if timed else by_lines
+    if timed and rule == parsed():
+        return by_timer(result, by_lines.result, timed)
+    return by_lines.doubted()  # also where a rule is requested: then what the lines say
 
 
 def _by_lines(
     result: RunResult, rule: WindowRule, lines: _Lines, own_format: tuple[str, ReadTable] | None
-) -> RunResult:
+) -> _ByLines:
     """The result with what a program's own lines give."""
     if own_format is not None:
         scanned = _scanned(own_format[1], own_format[0], result.log, lines)
         if scanned.readings:
-            return _read(result, scanned, rule)
+            return _ByLines(_read(result, scanned, rule), scanned, own_format[1], lines, rule)
     table, wrong = _table_of(result.facts[PROGRAM])
     if wrong:
         problem = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
-        return replace(result, warnings=(*result.warnings, problem))
+        return _ByLines(replace(result, warnings=(*result.warnings, problem)))
     scanned = _scanned(table, result.run.case.framework, result.log, lines)
     if scanned.nccl:
         result = replace(result, facts={**result.facts, EVENT: scanned.nccl})
     if not scanned.readings:
         printed = "; ".join(printable(row)[:_LONGEST] for row in near_lines(table, lines.rows()))
         printed = f"of its lines: {printed}" if printed else "it printed nothing"
-        note = f"{NO_FIGURE}{nothing_fits(table)}; {printed}"
-        return replace(result, warnings=(*result.warnings, note))
-    return _read(result, scanned, rule)
+        bar = _BAR_HINT if any(bar_of(row) for row in lines.rows()[-_BARS:]) else ""
+        note = f"{NO_FIGURE}{nothing_fits(table)}{bar}; {printed}"
+        return _ByLines(replace(result, warnings=(*result.warnings, note)))
+    return _ByLines(_read(result, scanned, rule), scanned, table, lines, rule)
+
+
+def _is_whole(found: RunResult) -> bool:
+    return found.status is Status.OK and found.external is not None
 
 
 def _scanned(table: ReadTable, name: str, log: str, lines: _Lines) -> ScannedFile:
@@ -220,7 +281,7 @@ def _read(result: RunResult, scanned: ScannedFile, rule: WindowRule) -> RunResul
     found = interpret(scanned, (), (), _stated(result.run.case), _effective(rule, result)).results
     if not found:
         return replace(result, status=Status.PARTIAL, reason="its lines give no run")
-    best = next((each for each in found if each.samples_per_s is not None), found[0])
+    best = min(found, key=lambda each: (not _is_whole(each), each.samples_per_s is None))
     own = [text.replace("the command line", "the sweep") for text in best.warnings]
     warnings = tuple(dict.fromkeys([*result.warnings, *own]))
     result = replace(result, warnings=warnings, external=best.external)
@@ -229,6 +290,8 @@ def _read(result: RunResult, scanned: ScannedFile, rule: WindowRule) -> RunResul
     if best.status is Status.OK and best.external is not None:
         return result
     reason = best.reason or "its lines give no figure"
+    if len(found) > 1:
+        reason = f"{reason}; {ANEW}"
     by = best.decided_by
     return replace(result, status=Status.PARTIAL, reason=reason, decided_by=by, cause=best.cause)
 

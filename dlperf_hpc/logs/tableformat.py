@@ -7,16 +7,32 @@ it is the literal.
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable
+from collections import Counter as Counts
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 
+from dlperf_hpc.errors import printable
 from dlperf_hpc.logs.format import OUR_OWN, Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.lineparts import full_stamp, without_commas
-from dlperf_hpc.logs.scanned import Averaging, Counter, Evidence, Printed, Scope, Stamps, Unit
+from dlperf_hpc.logs.scanned import (
+    Averaging,
+    Counter,
+    Evidence,
+    LogSteps,
+    Printed,
+    Reading,
+    Scope,
+    Stamps,
+    Unit,
+)
+from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.result import ExternalWindow
 from dlperf_hpc.sweepfile.patterns import Pattern, compiled, fixed_texts
-from dlperf_hpc.sweepfile.readtable import PrintedFigure, ReadTable
+from dlperf_hpc.sweepfile.readtable import BY_ITERATION, PrintedFigure, ReadTable
 
 _SCOPES = {"all": Scope.ALL, "device": Scope.DEVICE, "process": Scope.PROCESS}
 _AVERAGINGS = {
@@ -24,13 +40,22 @@ _AVERAGINGS = {
     "last-iteration": Averaging.LAST_ONE,
     "running": Averaging.RUNNING,
 }
-_COUNTERS = {"optimizer-steps": Counter.OPTIMIZER_STEPS, "micro-steps": Counter.MICRO_STEPS}
+_MICRO_STEPS = "micro-steps"
+MICRO_STEPS = "by the printed speeds the numbers are of micro-steps, and nobody says so"
+"""Why the figure of a program under accumulation does not count."""
 _AS_THEY_STAND = ("loss", "lr", "memory_mb", "global_batch", "consumed")
 
 _PLAIN = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
 _OF_A_DAY = re.compile(r"([0-9]{1,2}):([0-9]{2}):([0-9]{2}(?:[.,][0-9]{1,9})?)")
 _SINCE_1970 = 1e9  # seconds: no run lasts as long
 _MOST_DIGITS = 18
+_ROUND = re.compile(r"(?:1|2|25|5)0+|[125]")  # lines may well come at each multiple of these
+_FAULT = re.compile(r"\b[A-Z]\w{0,60}(?:Error|Exception): |out of memory")
+_LONGEST = 120  # characters of a line that is printed
+_NO_WORD = re.compile(r"[^A-Za-z]+")
+_NEARLY = 0.05
+_IN_STEP = 0.8  # of the iterations of another rank: those of one that waits for it
+_FEW = 0.05  # of the lines that a pattern fits: a line or two at the beginning or the end
 
 
 def wanted_formats(table: ReadTable, name: str) -> list[Format]:
@@ -75,7 +100,7 @@ def format_of(table: ReadTable, name: str) -> Format:
         literals=tuple(dict.fromkeys(literals)),
         own=tuple(own),
         printed=_printed(table),
-        counter=_COUNTERS[table.counts],
+        counter=Counter.MICRO_STEPS if table.counts == _MICRO_STEPS else Counter.OPTIMIZER_STEPS,
     )
 
 
@@ -126,7 +151,7 @@ def _add_total(table: ReadTable, line: Line, builder: ReadingBuilder, text: str)
 def _add_step(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Groups) -> None:
     if figures.get("rank", "").isdecimal() and len(figures["rank"]) <= _MOST_DIGITS:
         line = line._replace(rank=int(figures["rank"]))
-    done = _next_line(table, line, builder) if table.each else _done(table, line, builder, figures)
+    done = _done(table, line, builder, figures)
     if done is None:
         return
     stamp = _stamp(figures.get("time", ""))
@@ -144,16 +169,20 @@ def _add_step(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Gr
     )
 
 
-def _next_line(table: ReadTable, line: Line, builder: ReadingBuilder) -> int:
-    """Iterations done, of a program that prints no number: each process counts its own lines."""
-    seen: dict[int | None, int] = builder.state.setdefault("lines", {})
-    seen[line.rank] = seen.get(line.rank, 0) + 1
-    return seen[line.rank] * table.each
+def _number(table: ReadTable, line: Line, builder: ReadingBuilder, epoch: int | None) -> int:
+    """The number that a program does not print: in each epoch each process counts its own lines,
+    which come at the multiples of ``each`` from the first iteration's number on."""
+    seen: dict[tuple[int | None, int | None], int] = builder.state.setdefault("lines", {})
+    place = line.rank, epoch
+    seen[place] = seen.get(place, -1) + 1
+    return (-(-table.first // table.each) + seen[place]) * table.each
 
 
 def _done(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Groups) -> int | None:
     """Iterations done by a line's number; None for one that is none, which is noted."""
     number, epoch = _whole(figures.get("iteration")), _whole(figures.get("epoch"))
+    if table.each:
+        number = _number(table, line, builder, epoch)
     if number is None or (epoch is None and "epoch" in figures):
         what = "iteration" if number is None else "epoch"
         builder.note(line, f"{what} {figures.get(what, '')[:40]!r} is no number")
@@ -187,3 +216,92 @@ def _stamp(text: str) -> tuple[float, Stamps] | None:
         return None
     number = float(text)
     return number, Stamps.ABSOLUTE if number >= _SINCE_1970 else Stamps.ELAPSED
+
+
+@dataclass(frozen=True)
+class Doubts:
+    """What a program's lines show against their table, and against each other. ``case`` is what was
+    requested, ``stated`` has the names of the settings that the lines state."""
+
+    table: ReadTable
+    reading: Reading
+    case: Case
+    stated: Collection[str]
+
+    def of_numbers(self, lines: Sequence[str], batch: int) -> Iterator[str]:
+        """That the numbers count samples, of which a replica takes ``batch``, or that lines of two
+        kinds are counted; ``lines`` are the texts by their numbers."""
+        numbers = self.reading.steps.numbers("iteration")
+        if self.table.each:
+            at = self.reading.steps.numbers("line")
+            yield from _of_kinds(Counts(_kind(lines[line]) for line in at))
+        apart = math.gcd(*(number + self.table.first - 1 for number in numbers))
+        several = self.table.line and not self.table.each and len(numbers) > 1
+        if several and apart >= batch > 1 and not (apart % batch or _ROUND.fullmatch(str(apart))):
+            yield (
+                f"all numbers are multiples of {apart}, and so of the batch of {batch}: if they"
+                " count samples, read.each must stand in place of the group iteration"
+            )
+
+    @property
+    def _is_unsaid(self) -> bool:
+        """Whether nobody says what the numbers count, and it matters."""
+        return bool(self.table.line) and not self.table.counts and self.case.accumulation > 1
+
+    def is_of_micro_steps(self, window: ExternalWindow) -> bool:
+        """Whether the printed speeds say that the numbers are of micro-steps."""
+        off = self.case.accumulation * (window.check or 0.0) / window.speed
+        return self._is_unsaid and abs(off - 1) <= _NEARLY
+
+    def of_figure(self, window: ExternalWindow, lines: Sequence[str]) -> Iterator[str]:
+        """That not all ranks are as fast as that which counts, which of the samples of an iteration
+        no line says, and that a line among those of iterations tells of a fault."""
+        steps, devices = self.reading.steps, self.case.topology.devices
+        yield from _of_ranks(steps, window.first or 0, window.last or 0)
+        if self._is_unsaid and window.check is None:
+            yield (
+                f"accumulation is {self.case.accumulation}, and read.counts does not say what the"
+                " numbers count: they are taken for optimizer steps"
+            )
+        stated = {"global_batch", "devices"} & {*self.stated} or steps.column("global_batch")
+        if devices > 1 and window.unit in BY_ITERATION and not stated:
+            yield (
+                f"no line states the ranks or the global batch: {devices} devices are what the"
+                " sweep requests"
+            )
+        first = min(steps.numbers("line"), default=1)
+        for text in list(filter(_FAULT.search, lines[first : steps.last_line() + 1]))[:1]:
+            yield f"a line tells of a fault, and the program went on: {printable(text)[:_LONGEST]}"
+
+
+def _of_ranks(steps: LogSteps, first: int, last: int) -> Iterator[str]:
+    """That a rank does fewer iterations than that which counts while this does those of a window
+    after ``first`` up to ``last``."""
+    done: dict[int, list[tuple[int, float]]] = {}
+    for rank, *row in zip(*map(steps.values, ("rank", "iteration", "arrival"))):
+        done.setdefault(rank, []).append((row[0], row[1] or 0.0))
+    done.pop(None, None)  # type: ignore[call-overload]
+    counted = min(done, key=lambda rank: (-len(done[rank]), rank), default=0)
+    ends = [at for number, at in done.pop(counted, ()) if first <= number <= last]
+    for rank, rows in sorted(done.items()):
+        inside = [number for number, at in rows if ends[:1] <= [at] <= ends[-1:]]
+        if len(inside) > 2 and inside[-1] - inside[0] < _IN_STEP * (last - first):
+            yield (
+                f"rank {rank} did {inside[-1] - inside[0]} iterations in the time in which rank"
+                f" {counted} did {last - first}: they do not wait for each other, and the speed"
+                f" counts rank {counted}'s for all"
+            )
+            return
+
+
+def _kind(text: str) -> str:
+    """The words of a line, which are the same in each line that a program prints at one place."""
+    return " ".join(word for word in _NO_WORD.split(text) if len(word) > 2)
+
+
+def _of_kinds(kinds: Counts[str]) -> Iterator[str]:
+    """That lines of several kinds are counted as iterations."""
+    often = [kind for kind, count in kinds.most_common() if count > 1 + _FEW * kinds.total()]
+    if len(often) > 1:
+        names = " and ".join(map(repr, often[:2]))
+        yield f"lines of several kinds fit read.line, and each is counted: {names}"

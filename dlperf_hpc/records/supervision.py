@@ -30,6 +30,11 @@ from dlperf_hpc.records.store import Attempt, finish, log_event, read_failures
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
 WINDOW, HANG, FAILED = "window", "hang", "failed"
+ANEW = (
+    "the numbers of its lines begin anew, with each epoch or because other lines (an evaluation)"
+    " fit read.line too: give it a pattern that training's lines alone fit, with a group epoch"
+)
+"""Why a window is not whole of which the program may have printed each iteration."""
 _STOP = "stop.json"
 _ITERATION = "begun"  # the name of a file that earlier versions write too
 _PORT = "port.json"
@@ -45,11 +50,12 @@ class Ending:
     """How one supervisor's child ended. ``code`` is its exit code, of a signal minus its number.
 
     ``by`` is ``itself`` or ``window`` (ended by us, behind the window). ``iteration`` is the last
-    in its lines, ``first`` the first one, ``format`` the log format that read it, or a total;
-    ``bad_loss`` is the first iteration whose loss was not finite. ``stopped`` is when we ended it
-    (UTC), ``left_out`` how many lines the log has no room for, ``timed`` that a Timer in the
-    program printed its window, ``interrupted_s`` how long it stood still in the window. ``failed``,
-    ``broken`` and ``met`` are those of :class:`dlperf_hpc.records.failures.Signs`.
+    in its lines, ``first`` the first one, ``anew`` whether their numbers have begun again,
+    ``format`` the log format that read it, or a total; ``bad_loss`` is the first iteration whose
+    loss was not finite. ``stopped`` is when we ended it (UTC), ``left_out`` how many lines the log
+    has no room for, ``timed`` that a Timer in the program printed its window, ``interrupted_s`` how
+    long it stood still in the window. ``failed``, ``broken`` and ``met`` are those of
+    :class:`dlperf_hpc.records.failures.Signs`.
     """
 
     rank: int
@@ -62,6 +68,7 @@ class Ending:
     stopped: str = ""
     left_out: int = 0
     first: int | None = None
+    anew: bool = False
     failed: str = ""
     failed_at: str = ""
     broken: str = ""
@@ -282,6 +289,8 @@ def _by_window(endings: Sequence[Ending], warmup: int, last: int) -> Verdict | N
     reason = (
         f"the program ended with exit code 0 after iteration {reached}, and the window lies {lies}"
     )
+    if _values(endings, "anew"):
+        reason += f"; {ANEW}"
     return Verdict(Status.PARTIAL, reason, BY_WINDOW)
 
 

@@ -67,15 +67,16 @@ class PrintedFigure:
 class ReadTable:
     """How a program's lines are read. ``format`` is a known format, '' for what the lines show.
 
-    ``line`` is the pattern of a line with figures, ``first`` the number that is printed for the
-    first iteration; ``each``: no number is printed, and so many iterations lie between two lines.
-    ``total`` is the pattern of the figure of a whole run, which is in ``unit``.
+    ``line`` is the pattern of a line with figures, ``first`` the number that the program gives its
+    first iteration; ``each``: no number is printed, and a line comes at each multiple of this one.
+    ``counts`` is '' where nobody says what the numbers count: optimizer steps. ``total`` is the
+    pattern of the figure of a whole run, which is in ``unit``.
     """
 
     format: str = ""
     line: str = ""
     printed: PrintedFigure | None = None
-    counts: str = COUNTS[0]
+    counts: str = ""
     first: int = 1
     each: int = 0
     total: str = ""
@@ -211,12 +212,9 @@ def _misused_groups(read: ReadTable, groups: Collection[str]) -> Iterator[Issue]
 
 
 def _misused_counting(read: ReadTable, groups: Collection[str]) -> Iterator[Issue]:
-    counted = [name for name in ("iteration", "epoch") if name in groups]
-    if read.each and counted:
+    if read.each and "iteration" in groups:
         hint = "leave out each where the lines print their iteration"
-        yield Issue("each", f"stands beside the group {counted[0]} of line", hint)
-    elif read.each and read.first != _DEFAULTS["first"]:
-        yield Issue("first", "stands beside each", "leave it out: no number is printed")
-    elif not read.each and "iteration" not in counted:
+        yield Issue("each", "stands beside the group iteration of line", hint)
+    elif not read.each and "iteration" not in groups:
         hint = "add (?P<iteration>[0-9]+), or each = 10: iterations from a line to the next"
         yield Issue("line", "has no group iteration", hint)

@@ -387,7 +387,8 @@ class _RunOfLog:
                 continue
             checks.append((other_basis, other))
             differs = throughput.disagreement(speed.value, other.value, values)
-            if differs:
+            # Of two clocks the better one was taken: the other has whole seconds, or jumped.
+            if differs and (basis, other_basis) != (Basis.ARRIVAL.value, Basis.CLOCK):
                 warnings.append(f"{speed.label} by {name} over those by {basis}: {differs}")
         if not checks:
             return None, "", warnings

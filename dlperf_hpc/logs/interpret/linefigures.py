@@ -42,8 +42,10 @@ from dlperf_hpc.logs.scanned import (
 )
 
 _COARSE = 0.02  # error of a difference of whole seconds from which on a warning is given
+_FINE = 0.005  # and from which on the arrival of lines is the better clock
 _TOO_COARSE = 0.05  # and, of seconds since a program began, from which on there is no figure
 _AT_ONCE_S, _MOST_AT_ONCE = 1e-3, 0.1  # lines nearer to each other, and how many may be
+_BURST, _MOST_IN_BURSTS = 0.25, 0.4  # the same as a share of the mean time of an iteration
 _MARCH_1 = 59  # day of a year of 365 days that a leap year's 29 February falls on too
 _TIMES = {Unit.MS_PER_ITERATION: 1e-3, Unit.S_PER_ITERATION: 1.0}
 
@@ -66,10 +68,13 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
     iterations = numbers[-1] - numbers[0]
     if not seconds > 0:
         lines = f"lines {steps[0].line} and {steps[-1].line}"
-        raise NoFigure(f"{lines} have the same time stamp")
+        same = "came at once: the output was buffered" if arrival else "have the same time stamp"
+        raise NoFigure(f"{lines} {same}")
     if arrival:
-        _refuse_buffered(elapsed(stamps, kind))
+        _refuse_buffered(elapsed(stamps, kind), _times(stamps, kind, numbers))
     coarse = _coarse(stamps, seconds)
+    if rule.fine and _coarse(stamps, seconds, _FINE):
+        raise NoFigure(f"the stamps are whole seconds, the window {seconds:.0f} s", expected=True)
     if coarse and reading.stamps is Stamps.ELAPSED and 1 / seconds > _TOO_COARSE:
         enough = math.ceil(iterations / seconds / _TOO_COARSE)
         raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
@@ -124,20 +129,29 @@ def _times(stamps: Numbers, kind: Stamps, numbers: Numbers) -> tuple[float, ...]
     return tuple(map(truediv, differences(elapsed(stamps, kind)), differences(numbers)))
 
 
-def _refuse_buffered(seconds: array[float]) -> None:
-    """NoFigure for lines of which many came at once: their moments are those of a buffer."""
+def _refuse_buffered(seconds: array[float], times: Sequence[float]) -> None:
+    """NoFigure for lines of which many came at once, or in bursts: their moments are those of a
+    buffer. ``times`` are the seconds per iteration between each two lines."""
     at_once = sum(passed < _AT_ONCE_S for passed in differences(seconds))
-    if at_once > _MOST_AT_ONCE * (len(seconds) - 1):
-        raise NoFigure(
-            f"{at_once} of the window's {len(seconds)} lines came within 1 ms of the one before:"
-            " the output was buffered, and when they came says nothing"
-        )
+    burst = _BURST * fmean(times)
+    in_bursts = sum(each < burst for each in times)
+    many = f" of the window's {len(seconds)} lines came "
+    if at_once > _MOST_AT_ONCE * len(times):
+        many = f"{at_once}{many}within 1 ms of the one before"
+    elif in_bursts > max(2, _MOST_IN_BURSTS * len(times)):
+        many = f"{in_bursts}{many}in bursts, more than 4 times as fast as the mean"
+    else:
+        return
+    raise NoFigure(
+        f"{many}: the output was buffered, or several processes print, and when the lines came"
+        " says nothing"
+    )
 
 
-def _coarse(stamps: Sequence[float], seconds: float) -> str:
+def _coarse(stamps: Sequence[float], seconds: float, most: float = _COARSE) -> str:
     """What to say of a window of ``seconds`` between stamps that are whole seconds; '' if it is
-    long enough for these."""
-    if 1 / seconds <= _COARSE or not all(stamp == int(stamp) for stamp in stamps):
+    long enough for these: they are off by ``most`` of it or less."""
+    if 1 / seconds <= most or not all(stamp == int(stamp) for stamp in stamps):
         return ""
     return (
         f"the stamps are whole seconds and the window is {seconds:.0f} s: the speed may be "

@@ -46,7 +46,8 @@ class WindowRule:
     a figure [``first``:``last``], counted without those up to iteration ``skip``. ``need`` lines
     must be there if not ``last``. ``every_rank``: of each iteration the median over ranks.
     ``formats``: lines of these alone (none named: of any).
-    ``per_node``: one process per node prints. ``nearest``: if nothing is printed inside the window,
+    ``per_node``: one process per node prints. ``fine``: stamps of whole seconds will not do, unless
+    the window is long enough for these. ``nearest``: if nothing is printed inside the window,
     the next that is printed will do. ``tries`` are what a rule with alternatives consists of.
     """
 
@@ -62,6 +63,7 @@ class WindowRule:
     every_rank: bool = False
     per_node: bool = False
     nearest: bool = False
+    fine: bool = False
     formats: tuple[str, ...] = ()
     alternatives: tuple[WindowRule, ...] = ()
 
@@ -107,10 +109,12 @@ def _default(w: int, n: int) -> WindowRule:
 
 
 def of_program(w: int, n: int) -> WindowRule:
-    """The default for a program that ran under a supervisor of ours: its own stamps go before the
-    arrival of its lines, and that before its figures."""
-    clock = _default(w, n)
-    return replace(clock, alternatives=(_nearest("arrival", _arrival(w, n)), *clock.alternatives))
+    """The default for a program that ran under a supervisor of ours: its own stamps, unless they
+    are coarse, go before the arrival of its lines, and that before coarse stamps and its figures.
+    """
+    clock, arrival = _default(w, n), _nearest("arrival", _arrival(w, n))
+    coarse = replace(clock, alternatives=())
+    return replace(clock, fine=True, alternatives=(arrival, coarse, *clock.alternatives))
 
 
 @dataclass(frozen=True)

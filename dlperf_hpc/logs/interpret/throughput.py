@@ -367,17 +367,20 @@ _MOST_ACCUMULATION = 4096
 Other = tuple[Basis, Converted]
 """A speed on another basis, and which that is."""
 
-_CLOCKS = (Basis.CLOCK, Basis.ARRIVAL)
+_CLOCKS: Sequence[Basis] = (Basis.CLOCK, Basis.ARRIVAL)
 _PRINTED_FIRST = (Basis.PRINTED, Basis.CLOCK)
 
 
 def on_other_basis(
     taken: WindowFigure, reading: Reading, segment: Segment, values: Values
 ) -> Other | None:
-    """The speed of the same iterations by the clock, or for the clock by the printed figures."""
+    """The speed of the same iterations by the clock, or for a clock by the printed figures, else by
+    the other clock."""
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
         return None
-    bases = (Basis.PRINTED,) if taken.rule.basis in _CLOCKS else _CLOCKS
+    bases = _CLOCKS
+    if taken.rule.basis in _CLOCKS:
+        bases = (Basis.PRINTED, *_CLOCKS[: taken.rule.basis is Basis.ARRIVAL])
     ends = taken.first, taken.last
     return _speed(bases, ends, reading, segment, values, taken.rule.per_node)
 

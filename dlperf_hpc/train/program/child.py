@@ -217,6 +217,7 @@ class ProgramWatch:
     last: bool
     _beat: float = field(default_factory=time.monotonic)
     _seen: int | None = None
+    _moves: int = 0
     _looked: float = 0.0
     _why: str = ""
     _reason: str = ""
@@ -276,12 +277,12 @@ class ProgramWatch:
             self.interrupted_s += seconds
 
     def _note_progress(self) -> None:
-        done = self.output.progress.iteration
-        if done is not None and done != self._seen:
+        done, moves = self.output.progress.iteration, self.output.progress.moves
+        if done is not None and moves != self._moves:
             if self._seen is None:
                 supervision.note_iteration(self.folder)
                 self.interrupted_s = 0.0  # before its first iteration
-            self._seen, self._beat = done, time.monotonic()
+            self._seen, self._moves, self._beat = done, moves, time.monotonic()
         elif done is None and self.program.read.tells_format:
             # A pattern may be wrong: until a line fits it, whoever prints does not hang.
             self._beat = time.monotonic()

@@ -30,13 +30,23 @@ _NUMBER = re.compile(r"[0-9]{1,18}")  # of an iteration
 
 
 class _Watched(ReadingBuilder):
-    """A builder that knows how far the iterations are, beyond its room too, and a bad loss."""
+    """A builder that knows how far the iterations are, beyond its room too, and a bad loss.
+    ``moves`` is how many lines had another number than the one before, ``anew`` whether the numbers
+    have begun again."""
 
     def __init__(self, declared: Format) -> None:
         super().__init__(declared)
         self.iteration: int | None = None
         self.first: int | None = None
         self.bad_loss: int | None = None
+        self.moves, self.anew = 0, False
+        self._latest = -1
+
+    def later_epoch(self, line: Line, epoch: str) -> bool:
+        later = super().later_epoch(line, epoch)
+        self.moves += later
+        self.anew = self.anew or later
+        return later
 
     def step(self, line: Line, iteration: int | str, **values: Any) -> None:
         super().step(line, iteration, **values)
@@ -46,6 +56,9 @@ class _Watched(ReadingBuilder):
         if self.first is None or self.iteration is None:
             self.first = self.iteration = done
         self.iteration = max(done, self.iteration)
+        self.moves += done != self._latest
+        self.anew = self.anew or 2 * done <= self.iteration
+        self._latest = done
         if self.bad_loss is None and _is_not_finite(values.get("loss")):
             self.bad_loss = done
 
@@ -77,6 +90,11 @@ class Progress:
     def iteration(self) -> int | None:
         """The last iteration that was reported."""
         return getattr(self.best, "iteration", None)
+
+    @property
+    def moves(self) -> int:
+        """How often the number of the iteration has changed, to a lower one too."""
+        return getattr(self.best, "moves", 0)
 
     @property
     def format(self) -> str:

@@ -189,6 +189,7 @@ class Supervisor:
             stopped=end.stopped,
             left_out=watch.output.left_out,
             first=getattr(best, "first", None),
+            anew=getattr(best, "anew", False),
             failed=signs.failed,
             failed_at=signs.failed_at,
             broken=signs.broken,

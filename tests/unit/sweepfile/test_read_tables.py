@@ -75,7 +75,6 @@ def test_tables_that_hold_are_read_back(table: dict[str, Any]) -> None:
         ({"line": LINE}, "read.printed: is missing: what the group printed of line is (write"),
         ({"line": "(?P<iteration>.)", "printed": PRINTED}, "is told, and line has no group of"),
         ({**TABLE, "each": 10}, "read.each: stands beside the group iteration of line (leave out"),
-        ({"line": "(?P<loss>.)", "each": 9, "first": 0}, "read.first: stands beside each (leave"),
         ({"each": 10}, "read.each: is of no use without line (write line, or leave it out)"),
         ({**TABLE, "first": -1}, "read.first: -1 is invalid: write 0 or more"),
         ({**TABLE, "counts": "steps"}, "read.counts: there is no counts 'steps' (there are"),
