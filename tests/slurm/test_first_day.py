@@ -105,7 +105,7 @@ def test_ten_commands_from_pip_install_to_a_table(
     with shell(tmp_path, accounting) as newcomer:
         for command, shown in commands:
             code, printed = newcomer.type(command)
-            assert code == (1 if command == _REFUSED else 0), (command, printed)
+            assert code == (1 if command == _REFUSED else 0), "\n".join([command, *printed])
             has(shown, printed)
             if "-m venv" in command:
                 built_wheel.offer_packages(tmp_path / ".venv")

@@ -203,7 +203,8 @@ def test_a_requeued_run_is_a_new_attempt_of_the_same_job(place: Workplace, queue
         wait_until(ok, 120, "the second attempt")
         assert seen <= {"pending", "running", "ok"} and "pending" in seen
         followed = follower.communicate(timeout=30)[0]
-    assert executions(root)[run.id] == ["unknown", "ok"]
+    # Slurm kills a task that it puts back; the task may find the time for a last word before.
+    assert executions(root)[run.id] in (["unknown", "ok"], ["cancelled", "ok"])
     assert len(queue.jobs(root)) == 1
     assert followed.count(" begin ") == 2 and followed.rstrip().endswith("end status=ok")
     shown = place.verb("logs", root, "bert-tiny")
