@@ -12,8 +12,6 @@ PACKAGES="slurmctld slurmd slurm-client munge slurmdbd mariadb-server sackd pyth
 # result (=1) set execeeds maxmimum allowed number of columns (=0)").
 LIBRARY_SUITE=bookworm
 CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
-# What Debian's torch and accelerate import; pip would otherwise bring a torch with 5 GB of CUDA.
-AROUND_TORCH="sympy networkx filelock fsspec psutil pyyaml safetensors huggingface-hub setuptools"
 
 stop() {
     echo "newer.sh: $1" >&2
@@ -118,13 +116,14 @@ get_python() {
     rm -rf /venv
     [ ! -e /certificates ] || cp /certificates $CERTIFICATES # after the package that makes it
     python3 -m venv /venv
-    # torch is Debian's; h5py waits for TensorFlow there, and has no wheel for Python 3.14 yet.
-    grep -vE '^(torch|h5py)==' requirements/constraints.txt >/tmp/constraints.txt
+    # torch is Debian's, which wants its own sympy; h5py waits for TensorFlow there, and has no wheel for Python 3.14 yet.
+    grep -vE '^(torch|sympy|h5py)==' requirements/constraints.txt >/tmp/constraints.txt
     pip="/venv/bin/python -m pip install --quiet --constraint /tmp/constraints.txt"
-    $pip --editable '.[mpi,data]' pytest pytest-timeout pytest-xdist hypothesis $AROUND_TORCH
-    $pip --no-deps accelerate nvidia-ml-py
     ln -s /usr/lib/python3/dist-packages/torch* /usr/lib/python3/dist-packages/functorch \
         "$(/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
+    # What it and accelerate need, and no torch with 5 GB of CUDA in its place.
+    /venv/bin/python -c 'from importlib.metadata import version as v; print("torch==" + v("torch"))' >>/tmp/constraints.txt
+    $pip --editable '.[mpi,data]' pytest pytest-timeout pytest-xdist hypothesis torch accelerate nvidia-ml-py
     cat $MADE_OF >/venv/made-of
 }
 

@@ -117,9 +117,9 @@ def _why(arguments: argparse.Namespace, root: Path, ask_scheduler: bool) -> int:
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.states import current
     from dlperf_hpc.model.result import Status
-    from dlperf_hpc.records import layout, ownership
+    from dlperf_hpc.records import ownership, unpacked
 
-    with layout.unpacked(arguments.directory) as root:
+    with unpacked(arguments.directory) as root:
         archived = root != arguments.directory
         ask_scheduler = not (arguments.offline or archived)
         if words := ownership.whose_else(root):

@@ -22,7 +22,7 @@ from dlperf_hpc.logs.interpret.rules import WindowRule
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
 from dlperf_hpc.model.case import ObservedRun
 from dlperf_hpc.model.result import PROGRAM, RunResult
-from dlperf_hpc.records import layout
+from dlperf_hpc.records import layout, unpacked
 
 if TYPE_CHECKING:  # a report of nothing but sweeps, or of no sweep, does without
     from dlperf_hpc.logs.crossfiles import FileRuns, RankFile
@@ -97,7 +97,7 @@ def gather(
         _check_is_there(path)
     logs = UnmanagedLogs(rule, stated, cache.own_format)
     with ExitStack() as stack:
-        places = {stack.enter_context(layout.unpacked(path)): path for path in paths}
+        places = {stack.enter_context(unpacked(path)): path for path in paths}
         found = _gathered(places, logs, cache, progress, leave_out)
     for place, path in places.items():
         found = found if place == path else _as_named(found, f"{place}/", f"{path}/")

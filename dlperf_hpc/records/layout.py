@@ -5,14 +5,12 @@ docs/log-format.md draws the files below a sweep's directory.
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError
-from dlperf_hpc.files import open_regular
 
 MANIFEST = "manifest.json"
 MANIFEST_SCHEMA = "dlperf-manifest/1"
@@ -29,17 +27,6 @@ HELD_BACK = "held-back.{}.json"  # of an environment that cannot run: records/qu
 JOBS = "jobs"  # submitit's folder: batch scripts and what srun or mpiexec printed
 REPORT = "report"
 ATTEMPTS = "attempts"  # beside the logs: earlier attempts, and what single ranks left
-
-
-def unpacked(path: Path) -> contextlib.AbstractContextManager[Path]:
-    """A sweep's directory, also of an archive; any other path as it is. The reader of archives is
-    loaded for a file that begins as a ZIP file does. LedgerError as ``archives.unpacked``."""
-    with contextlib.suppress(OSError), open_regular(path) as file:
-        if file.read(2) == b"PK":
-            from dlperf_hpc.records import archives
-
-            return archives.unpacked(path)
-    return contextlib.nullcontext(path)
 
 
 def life_of(log: Path) -> Path:
