@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.errors import number_of, visible
+from dlperf_hpc.errors import visible
+
+if TYPE_CHECKING:
+    from dlperf_hpc.records.archives import Packed
 
 SUMMARY = "write one zip archive of a sweep's directory"
 
@@ -26,22 +30,6 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _named_secrets(root: Path, anyway: bool) -> list[dict[str, str | int]]:
-    """Name what the archive would hold; LedgerError if there is something, unless ``anyway``."""
-    from dlperf_hpc.errors import LedgerError
-    from dlperf_hpc.records.archives import secrets_below
-
-    secrets = secrets_below(root)
-    for path, line, kind in secrets[:20]:
-        messages.say(f"{path}:{line}: holds a secret: {kind}")
-    if secrets and not anyway:
-        raise LedgerError(
-            f"{root}: no archive was written: {number_of(len(secrets), 'secret')} in what programs"
-            " printed or wrote; take them out of these lines, or pack them with --anyway"
-        )
-    return [{"file": path, "line": line, "kind": kind} for path, line, kind in secrets]
-
-
 def _archive(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.states import current
     from dlperf_hpc.errors import LedgerError
@@ -58,10 +46,8 @@ def _archive(arguments: argparse.Namespace) -> int:
             " or archive the sweep with --anyway"
         )
     target = arguments.out or Path(f"{top_name(root)}.zip")
-    secrets = _named_secrets(root, arguments.anyway)
-    packed, size = pack(root, target), target.stat().st_size
-    for path, why in packed.left_out.items():
-        messages.say(f"left out: {visible(path)}: {why}")
+    packed, size = pack(root, target, arguments.anyway), target.stat().st_size
+    _say_of(packed)
     if arguments.json:
         facts = {
             "root": str(root),
@@ -70,12 +56,19 @@ def _archive(arguments: argparse.Namespace) -> int:
             "bytes": size,
             "unfinished": [result.run.id for result in unfinished],
             "left_out": packed.left_out,
-            "secrets": secrets,
+            "secrets": [dict(zip(("file", "line", "kind"), each)) for each in packed.secrets],
         }
         messages.print_json(facts)
     else:
         print(f"written: {visible(str(target))} ({packed.files} files, {size / 2**20:.1f} MiB)")
     return 0
+
+
+def _say_of(packed: Packed) -> None:
+    for path, line, kind in packed.secrets:
+        messages.say(f"{visible(path)}:{line}: holds a secret: {kind}")
+    for path, why in packed.left_out.items():
+        messages.say(f"left out: {visible(path)}: {why}")
 
 
 main = messages.entry(_archive, _parser)

@@ -23,11 +23,11 @@ import threading
 import time
 import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import BinaryIO, cast
+from typing import BinaryIO, NoReturn, cast
 
 from dlperf_hpc.errors import LedgerError, redacted, secrets_in
 from dlperf_hpc.files import NotAFile, lock, move_once, open_in, open_own, open_regular
@@ -47,7 +47,7 @@ _PIECE = 1 << 16
 # What jobs run, and nothing that a program printed: secrets are masked in it.
 _OURS = re.compile(rf"[^/]+/(?:{layout.MANIFEST}|sweep(\.\d+)?\.toml|{layout.JOBS}/[^/]+\.sh)")
 _EARLIEST, _LATEST = 315_619_200, 4_354_819_000  # 1980 to 2107, as zip archives have it
-_MOST_NAMED = 10
+_MOST_NAMED = 20
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # for the archive: reading needs none
 # bzip2 and LZMA make up to 100 MB of this much, and zipfile does not stop them before
 _SMALL_PIECE = 1 << 12
@@ -62,17 +62,18 @@ _BROKEN = (
 @dataclass
 class Packed:
     """What became of a directory's files: how many are in the archive, which were left out and why,
-    and which could not be read."""
+    which could not be read, and file, line and kind of each secret in what is not ours."""
 
     files: int = 0
     left_out: dict[str, str] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
+    secrets: dict[tuple[str, int, str], None] = field(default_factory=dict)
 
 
-def pack(root: Path, target: Path) -> Packed:
+def pack(root: Path, target: Path, anyway: bool = False) -> Packed:
     """Write the archive of a sweep's directory. Links, pipes, sockets and devices are left out, and
-    no link is followed. LedgerError if ``root`` holds no sweep, if ``target`` is there already, or
-    if something cannot be read or written: then nothing is left."""
+    no link is followed. LedgerError if ``root`` holds no sweep, if ``target`` is there, if what is
+    read holds secrets (but ``anyway``), or cannot be read or written: then nothing is left."""
     from dlperf_hpc.records.manifest import read_manifest
 
     read_manifest(root)
@@ -82,7 +83,7 @@ def pack(root: Path, target: Path) -> Packed:
     try:
         _remove_leftovers(target)
         with undone_by_signals():
-            packed = _pack_into(held, root)
+            packed = _pack_into(held, root, anyway)
             if not move_once(held, target):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
     except OSError as error:
@@ -107,15 +108,7 @@ def top_name(root: Path) -> str:
     return root.name if root.name not in ("", ".", "..") else root.resolve().name or "sweep"
 
 
-def secrets_below(root: Path) -> list[tuple[str, int, str]]:
-    """File, line and kind of each secret that an archive of a sweep's directory would hold."""
-    looking = _SecretSearch()
-    with _open_folder(root) as folder:
-        looking.add_folder(folder, top_name(root), 0)
-    return [*dict.fromkeys(looking.found)]
-
-
-def _pack_into(held: Path, root: Path) -> Packed:
+def _pack_into(held: Path, root: Path, anyway: bool) -> Packed:
     with contextlib.ExitStack() as stack:
         file = stack.enter_context(open(held, "x+b", opener=lambda _, how: open_own(held, how)))
         with contextlib.suppress(OSError):  # without locks nobody removes what is left
@@ -125,15 +118,21 @@ def _pack_into(held: Path, root: Path) -> Packed:
         packing = _Packing(archive, (made.st_dev, made.st_ino))
         with _open_folder(root) as folder:
             packing.add_folder(folder, top_name(root), 0)
-    unreadable = packing.packed.unreadable
-    if unreadable:
-        lines = [f"\n  {path}: {why}" for path, why in unreadable.items()]
-        if len(lines) > _MOST_NAMED:
-            lines[_MOST_NAMED:] = [f"\n  and {len(lines) - _MOST_NAMED} more"]
-        raise LedgerError(
-            f"{root}: no archive was written, because this cannot be read:{''.join(lines)}"
-        )
-    return packing.packed
+    packed = packing.packed
+    if packed.unreadable:
+        lines = (f"{path}: {why}" for path, why in packed.unreadable.items())
+        _refuse(root, "because this cannot be read", lines)
+    if packed.secrets and not anyway:
+        lines = (f"{path}:{line}: holds a secret: {kind}" for path, line, kind in packed.secrets)
+        _refuse(root, "take what programs printed out of these lines, or give --anyway", lines)
+    return packed
+
+
+def _refuse(root: Path, why: str, found: Iterable[str]) -> NoReturn:
+    lines = [f"\n  {line}" for line in found]
+    if len(lines) > _MOST_NAMED:
+        lines[_MOST_NAMED:] = [f"\n  and {len(lines) - _MOST_NAMED} more"]
+    raise LedgerError(f"{root}: no archive was written, {why}:{''.join(lines)}")
 
 
 class _Packing:
@@ -187,32 +186,23 @@ class _Packing:
         info = zipfile.ZipInfo(path, stamp[:6])
         info.compress_type = zipfile.ZIP_DEFLATED
         info.external_attr = (seen.st_mode & 0xFFFF) << 16
-        left = seen.st_size
+        left, line = seen.st_size, 1
+        lines: BinaryIO = io.BufferedReader(cast("io.FileIO", file))
         if _OURS.fullmatch(path):
-            data = redacted(file.read(left).decode("latin-1")).encode("latin-1")
-            file, left = io.BytesIO(data), len(data)
+            data = redacted(lines.read(left).decode("latin-1")).encode("latin-1")
+            left, lines = len(data), io.BytesIO(data)
         info.file_size = left
         with self._archive.open(info, "w") as member:
-            while left > 0 and (piece := file.read(min(left, _PIECE))):
-                member.write(piece)
+            while left > 0 and (piece := lines.read(_PIECE) + lines.readline(_PIECE)):
+                member.write(piece[:left])
                 left -= len(piece)
+                self._note_secrets(path, line, piece.decode("latin-1"))
+                line += piece.count(b"\n")
         self.packed.files += 1
 
-
-class _SecretSearch(_Packing):
-    """A walk over what an archive would hold, which packs nothing and notes secrets."""
-
-    def __init__(self) -> None:
-        self.packed, self._itself = Packed(), (0, 0)
-        self.found: list[tuple[str, int, str]] = []
-
-    def _copy(self, file: BinaryIO, path: str) -> None:
-        line, lines = 1, io.BufferedReader(cast("io.FileIO", file))
-        while not _OURS.fullmatch(path) and (data := lines.read(_PIECE) + lines.readline(_PIECE)):
-            text = data.decode("latin-1")
-            for begin, _, kind in secrets_in(text):
-                self.found.append((path, line + text.count("\n", 0, begin), kind))
-            line += text.count("\n")
+    def _note_secrets(self, path: str, line: int, text: str) -> None:
+        for begin, _, kind in secrets_in(text):
+            self.packed.secrets[path, line + text.count("\n", 0, begin), kind] = None
 
 
 @contextlib.contextmanager
