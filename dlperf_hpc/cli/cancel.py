@@ -33,12 +33,13 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _cancel(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.engines.states import current
+    from dlperf_hpc.engines.states import current, writing
     from dlperf_hpc.errors import DlperfError, SiteError
 
     root = arguments.directory.absolute()
     if not arguments.dry_run:
-        _refuse_copy(root)
+        with writing(root):  # a copy's tokens may be of any job of this user's
+            pass
     engine, _ = _known(root)
     stopping = engine.detached and not arguments.dry_run
     held: AbstractContextManager[str] = nullcontext("")
@@ -66,17 +67,6 @@ def _cancel(arguments: argparse.Namespace) -> int:
         words = "arrays that are submitted from now on are not cancelled; type the same again then"
         print(visible(f"error: {still}; {words}"), file=sys.stderr)
     return int(bool(still or foreign))
-
-
-def _refuse_copy(root: Path) -> None:
-    """LedgerError for another user's directory, whose tokens may be of any job of this user's."""
-    from dlperf_hpc.records import ownership
-
-    if ownership.whose_else(root):
-        from dlperf_hpc.engines.site import sharing_group  # slow to load, and seldom needed
-
-        with ownership.sharing(sharing_group(None)):
-            ownership.refuse_foreign(root)
 
 
 def _print(arguments: argparse.Namespace, root: Path, engine: Engine, jobs: Sequence[str]) -> None:

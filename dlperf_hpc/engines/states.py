@@ -135,8 +135,9 @@ def _with_engine(
         ) from error
     resolve = _StateResolver(ledger.root, engine, answer)
     found = {each.run.id: resolve.resolved(each, tasks[each.run.id]) for each in unclear}
-    with contextlib.suppress(LedgerError):  # another's sweep may be looked at, but not written to
-        _keep(ledger.root, resolve.final_states)
+    if resolve.final_states:  # another's sweep may be looked at, but not written to
+        with contextlib.suppress(LedgerError), writing(ledger.root):
+            add_final_states(ledger.root, resolve.final_states)
     words = collection.report_job
     if reporting is not None:
         words = _report_state(engine, reporting, answer)
@@ -233,16 +234,17 @@ def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunRe
     return resolved, f"{engine.title}, job {task.name}: {state or 'says nothing of it any more'}"
 
 
-def _keep(root: Path, final_states: list[FinalState]) -> None:
-    """Write final states down; LedgerError where the directory is another's, and not one that the
-    group of DLPERF_SITE shares."""
-    if not final_states or ownership.whose_else(root) is None:
-        return add_final_states(root, final_states)
-    from dlperf_hpc.engines.site import sharing_group  # slow to load, and seldom needed
+@contextlib.contextmanager
+def writing(root: Path) -> Iterator[None]:
+    """Within it a sweep's directory may be written to; LedgerError where it is another's, and not
+    one that the group of DLPERF_SITE shares."""
+    with contextlib.ExitStack() as shared:
+        if ownership.whose_else(root) is not None:
+            from dlperf_hpc.engines.site import sharing_group  # slow to load, and seldom needed
 
-    with ownership.sharing(sharing_group(None)):
-        ownership.refuse_foreign(root)
-        add_final_states(root, final_states)
+            shared.enter_context(ownership.sharing(sharing_group(None)))
+            ownership.refuse_foreign(root)
+        yield
 
 
 class _StateResolver:

@@ -94,11 +94,6 @@ class Window:
     interrupted_s: float | None = None
 
     @property
-    def interruption(self) -> str:
-        """Why a window does not count in which a rank stood still; '' for any other."""
-        return interruption(self.interrupted_s)
-
-    @property
     def samples_per_s(self) -> float:
         """Throughput over all ranks: samples over the slowest rank's time."""
         return self.samples / self.elapsed_s

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from dlperf_hpc.errors import DlperfError, LedgerError, MeasurementError, RunError, number_of
-from dlperf_hpc.model.result import Status, Window
+from dlperf_hpc.model.result import Status, Window, interruption
 from dlperf_hpc.records.failures import ENDED_BY, WINDOW, Verdict, of_error
 from dlperf_hpc.records.lines import SUPERVISED, TimerReport, timed_line
 from dlperf_hpc.records.store import AnyAttempt, describe, finish, format_trace, log_event
@@ -356,7 +356,7 @@ class Timer:
             for why in filter(None, (why for _, why in rows)):
                 raise MeasurementError(why)
             window = aggregate.over_all(windows, self._config.load, measure, found.size)
-            status, why = Status.PARTIAL, window.interruption
+            status, why = Status.PARTIAL, interruption(window.interrupted_s)
         except MeasurementError as error:
             status, why = Status.FAILED, str(error)
         if why:

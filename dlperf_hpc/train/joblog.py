@@ -23,7 +23,7 @@ from dlperf_hpc import source
 from dlperf_hpc.errors import SECRET_NAME, printable
 from dlperf_hpc.files import append_line, open_regular, read_regular
 from dlperf_hpc.model.case import Case, Measure
-from dlperf_hpc.model.result import Checkpoint, Status, Window
+from dlperf_hpc.model.result import Checkpoint, Status, Window, interruption
 from dlperf_hpc.records.layout import LAUNCH_MARK, launch_id
 from dlperf_hpc.records.lines import utc, write_line
 from dlperf_hpc.records.nccl import Connections
@@ -299,10 +299,8 @@ def end_ok(attempt: Attempt, measured: Measured, checkpoint: Checkpoint | None =
     }
     if checkpoint:
         detail["checkpoint"] = asdict(checkpoint)
-    status = Status.OK
-    if window.interruption:
-        status = Status.PARTIAL
-    finish(attempt, status, window.interruption, detail=detail)
+    why = interruption(window.interrupted_s)
+    finish(attempt, Status.PARTIAL if why else Status.OK, why, detail=detail)
 
 
 def log_gpus(attempt: Attempt, states: Sequence[dict[str, dict[str, Any]]]) -> None:

@@ -17,7 +17,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -132,7 +132,7 @@ class Child:
             time.sleep(0.02)
         return len(seen)
 
-    def _left(self) -> list[int]:
+    def _left(self) -> Iterable[int]:
         """Descendants that live; those that ended are reaped."""
         self.poll()
         if self._process.returncode is not None:
@@ -153,9 +153,10 @@ def _descriptors(env: Mapping[str, str]) -> list[int]:
     return found
 
 
-def descendants(root: int) -> list[int]:
-    """Processes below one, those that have ended but were not waited for left out."""
-    children: dict[int, list[int]] = {}
+def descendants(root: int) -> dict[int, str]:
+    """Processes below one and their states (a letter: proc(5)); those that have ended but were not
+    waited for are left out."""
+    children: dict[int, dict[int, str]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
             continue
@@ -166,21 +167,14 @@ def descendants(root: int) -> list[int]:
         except (OSError, ValueError):
             continue
         if state != "Z":
-            children.setdefault(int(parent), []).append(int(entry.name))
-    found: list[int] = []
+            children.setdefault(int(parent), {})[int(entry.name)] = state
+    found: dict[int, str] = {}
     left = [root]
     while left:
-        below = children.get(left.pop(), [])
-        found += below
+        below = children.get(left.pop(), {})
+        found.update(below)
         left += below
     return found
-
-
-def _is_stopped(pid: int) -> bool:
-    with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2]
-        return fields.split()[:1] == ["T"]
-    return False
 
 
 @dataclass(frozen=True)
@@ -270,7 +264,7 @@ class ProgramWatch:
         silent = now - self._looked > _LOOK_S and now - self._heard > _SILENT_S
         if late:  # this process was stopped itself
             self._known = now
-        elif silent and any(map(_is_stopped, descendants(os.getpid()))):
+        elif silent and "T" in descendants(os.getpid()).values():
             seconds += now - max(self._heard, self._known)
             self._known = now
         if seen is None or measure.warmup <= seen < measure.warmup + measure.iterations:

@@ -287,7 +287,7 @@ def test_nothing_of_a_program_is_left() -> None:
     """Not what it began in a session of its own, nor what ignores SIGTERM."""
     argv = [sys.executable, "-c", CLEARS, LEAVES]
     done = subprocess.run(argv, text=True, capture_output=True, timeout=60)
-    assert done.stdout == "None 5 -9 []\n", done.stdout + done.stderr
+    assert done.stdout == "None 5 -9 {}\n", done.stdout + done.stderr
 
 
 def followed(
