@@ -248,13 +248,9 @@ def _has_clock(window: ExternalWindow) -> bool:
 
 
 def _differ(window: ExternalWindow) -> bool:
-    other = "total" in (window.basis, window.check_basis) or (
-        window.basis == "arrival"
-        and (
-            window.check_basis == "clock"  # of two clocks the better one was taken
-        )
-    )
-    return _has_clock(window) and not other and _off(window.check, window, CROSS_CHECK)
+    bases = {window.basis, window.check_basis}
+    own = "total" in bases or bases == {"arrival", "clock"}  # of two clocks the better was taken
+    return _has_clock(window) and not own and _off(window.check, window, CROSS_CHECK)
 
 
 _OF_EXTERNAL: Sequence[tuple[str, Test, str]] = (

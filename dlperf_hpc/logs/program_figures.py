@@ -26,7 +26,7 @@ from dlperf_hpc.logs.scan.scanner import Scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scan.state import LONGEST_LINE
 from dlperf_hpc.logs.scanned import Evidence, LogSteps, Reading, ScannedFile
-from dlperf_hpc.logs.tableformat import MICRO_STEPS, Doubts, wanted_formats
+from dlperf_hpc.logs.tableformat import Doubts, wanted_formats
 from dlperf_hpc.model.case import Case, Measure, Run
 from dlperf_hpc.model.checks import Misfit
 from dlperf_hpc.model.result import (
@@ -58,7 +58,6 @@ _REQUESTED = ("global_batch", "seq_len", "precision")
 """Settings that a log may state and a sweep requests: another value is another measurement."""
 
 _SHIFTED = 0.02  # by how much a speed may depend on where its window lies
-_BARS = 100  # last lines of which one may be a bar
 _BAR_HINT = (
     "; it draws a progress bar that does not name an epoch: if it counts iterations,"
     r" [program.NAME.read] line = '(?P<iteration>[0-9]+)/[0-9]+ \[' reads it"
@@ -91,20 +90,18 @@ class _Lines:
 
 @dataclass(frozen=True)
 class _ByLines:
-    """A result by a program's own lines, and by what it was read; no ``scanned`` where nothing
-    was."""
+    """A result by a program's own lines, and by what it was read; ``scanned`` if something was."""
 
     result: RunResult
-    scanned: ScannedFile | None = None
+    lines: _Lines
+    rule: WindowRule
     table: ReadTable = field(default_factory=ReadTable)
-    lines: _Lines | None = None
-    rule: WindowRule = field(default_factory=parsed)
+    scanned: ScannedFile | None = None
 
     def doubted(self) -> RunResult:
-        """The result with what the same lines say against it: warnings, or why it does not
-        count."""
+        """The result with what the same lines say against it, or why it does not count."""
         found, case = self.result, self.result.run.case
-        if self.scanned is None or self.lines is None or not isinstance(case, Case):
+        if self.scanned is None or not isinstance(case, Case):
             return found
         reading, window = self.scanned.readings[0], found.external
         against = Doubts(self.table, reading, case, {fact.name for fact in self.scanned.facts})
@@ -114,7 +111,7 @@ class _ByLines:
         if window is None or found.status is not Status.OK:
             return replace(found, reason="; ".join([found.reason, *doubts]))
         if against.is_of_micro_steps(window):
-            reason = f"read.counts must be given: {MICRO_STEPS}"
+            reason = "read.counts must be given: by the printed speeds the numbers are micro-steps"
             return replace(found, status=Status.PARTIAL, reason=reason, decided_by=READING)
         doubts += against.of_figure(window, texts)
         if self.table.each > 1 and self.table.first == 1:
@@ -123,16 +120,13 @@ class _ByLines:
 
     def _of_first(self, window: ExternalWindow) -> Iterator[str]:
         """That the speed is another one if the first line is that of the first iteration."""
-        assert self.lines is not None
-        other = replace(self.table, first=0)
-        name = self.result.run.case.framework
-        plain = replace(self.result, external=None)
-        again = _read(plain, _scanned(other, name, plain.log, self.lines), self.rule).external
+        other, name = replace(self.table, first=0), self.result.run.case.framework
+        scanned = _scanned(other, name, self.result.log, self.lines)
+        again = _read(self.result, scanned, self.rule).external
         if again is not None and abs(again.speed / window.speed - 1) > _SHIFTED:
             yield (
-                f"read.first is not given, and so the first line is of iteration"
-                f" {self.table.each}; of a program that prints at 0 (first = 0) it is"
-                f" {again.speed:.6g} {again.speed_unit}"
+                f"read.first is not given: the first line is of iteration {self.table.each}; of a"
+                f" program that prints at 0 (first = 0) it is {again.speed:.6g} {again.speed_unit}"
             )
 
 
@@ -180,25 +174,21 @@ def _by_lines(
     if own_format is not None:
         scanned = _scanned(own_format[1], own_format[0], result.log, lines)
         if scanned.readings:
-            return _ByLines(_read(result, scanned, rule), scanned, own_format[1], lines, rule)
+            return _ByLines(_read(result, scanned, rule), lines, rule, own_format[1], scanned)
     table, wrong = _table_of(result.facts[PROGRAM])
     if wrong:
         problem = f"{NO_FIGURE}the log's own [program.NAME.read] cannot be used: {wrong}"
-        return _ByLines(replace(result, warnings=(*result.warnings, problem)))
+        return _ByLines(_with_warning(result, problem), lines, rule)
     scanned = _scanned(table, result.run.case.framework, result.log, lines)
     if scanned.nccl:
         result = replace(result, facts={**result.facts, EVENT: scanned.nccl})
     if not scanned.readings:
         printed = "; ".join(printable(row)[:_LONGEST] for row in near_lines(table, lines.rows()))
         printed = f"of its lines: {printed}" if printed else "it printed nothing"
-        bar = _BAR_HINT if any(bar_of(row) for row in lines.rows()[-_BARS:]) else ""
-        note = f"{NO_FIGURE}{nothing_fits(table)}{bar}; {printed}"
-        return _ByLines(replace(result, warnings=(*result.warnings, note)))
-    return _ByLines(_read(result, scanned, rule), scanned, table, lines, rule)
-
-
-def _is_whole(found: RunResult) -> bool:
-    return found.status is Status.OK and found.external is not None
+        hint = _BAR_HINT * any(map(bar_of, lines.rows()[-100:]))
+        note = f"{NO_FIGURE}{nothing_fits(table)}{hint}; {printed}"
+        return _ByLines(_with_warning(result, note), lines, rule)
+    return _ByLines(_read(result, scanned, rule), lines, rule, table, scanned)
 
 
 def _scanned(table: ReadTable, name: str, log: str, lines: _Lines) -> ScannedFile:
@@ -281,9 +271,10 @@ def _read(result: RunResult, scanned: ScannedFile, rule: WindowRule) -> RunResul
     found = interpret(scanned, (), (), _stated(result.run.case), _effective(rule, result)).results
     if not found:
         return replace(result, status=Status.PARTIAL, reason="its lines give no run")
-    best = min(found, key=lambda each: (not _is_whole(each), each.samples_per_s is None))
+    whole = [each for each in found if each.status is Status.OK and each.external is not None]
+    best = (whole or sorted(found, key=lambda each: each.samples_per_s is None))[0]
     own = [text.replace("the command line", "the sweep") for text in best.warnings]
-    warnings = tuple(dict.fromkeys([*result.warnings, *own]))
+    warnings = tuple(dict.fromkeys([*result.warnings, *own, *[ANEW] * (len(whole) > 1)]))
     result = replace(result, warnings=warnings, external=best.external)
     if differing := _other_settings(result.run.case, best.facts):
         return _not_as_requested(result, differing)

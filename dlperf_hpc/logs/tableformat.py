@@ -40,9 +40,7 @@ _AVERAGINGS = {
     "last-iteration": Averaging.LAST_ONE,
     "running": Averaging.RUNNING,
 }
-_MICRO_STEPS = "micro-steps"
-MICRO_STEPS = "by the printed speeds the numbers are of micro-steps, and nobody says so"
-"""Why the figure of a program under accumulation does not count."""
+_COUNTERS = {"micro-steps": Counter.MICRO_STEPS}
 _AS_THEY_STAND = ("loss", "lr", "memory_mb", "global_batch", "consumed")
 
 _PLAIN = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
@@ -100,7 +98,7 @@ def format_of(table: ReadTable, name: str) -> Format:
         literals=tuple(dict.fromkeys(literals)),
         own=tuple(own),
         printed=_printed(table),
-        counter=Counter.MICRO_STEPS if table.counts == _MICRO_STEPS else Counter.OPTIMIZER_STEPS,
+        counter=_COUNTERS.get(table.counts, Counter.OPTIMIZER_STEPS),
     )
 
 
@@ -258,17 +256,11 @@ class Doubts:
         no line says, and that a line among those of iterations tells of a fault."""
         steps, devices = self.reading.steps, self.case.topology.devices
         yield from _of_ranks(steps, window.first or 0, window.last or 0)
-        if self._is_unsaid and window.check is None:
-            yield (
-                f"accumulation is {self.case.accumulation}, and read.counts does not say what the"
-                " numbers count: they are taken for optimizer steps"
-            )
+        if self._is_unsaid and window.check_basis != "printed":
+            yield "read.counts is not given: the numbers are taken for those of optimizer steps"
         stated = {"global_batch", "devices"} & {*self.stated} or steps.column("global_batch")
         if devices > 1 and window.unit in BY_ITERATION and not stated:
-            yield (
-                f"no line states the ranks or the global batch: {devices} devices are what the"
-                " sweep requests"
-            )
+            yield f"no line states the ranks or the global batch: {devices} devices, says the sweep"
         first = min(steps.numbers("line"), default=1)
         for text in list(filter(_FAULT.search, lines[first : steps.last_line() + 1]))[:1]:
             yield f"a line tells of a fault, and the program went on: {printable(text)[:_LONGEST]}"
