@@ -278,11 +278,9 @@ def _read(result: RunResult, scanned: ScannedFile, rule: WindowRule) -> RunResul
     result = replace(result, warnings=warnings, external=best.external)
     if differing := _other_settings(result.run.case, best.facts):
         return _not_as_requested(result, differing)
-    if best.status is Status.OK and best.external is not None:
+    if whole:
         return result
-    reason = best.reason or "its lines give no figure"
-    if len(found) > 1:
-        reason = f"{reason}; {ANEW}"
+    reason = "; ".join([best.reason or "its lines give no figure", *[ANEW] * (len(found) > 1)])
     by = best.decided_by
     return replace(result, status=Status.PARTIAL, reason=reason, decided_by=by, cause=best.cause)
 

@@ -28,9 +28,6 @@ model = "toy"
 batch_size = 4
 [matrix]
 framework = {names}
-[[override]]
-when = {{ framework = "samples_as_iterations" }}
-set = {{ batch_size = 8 }}
 """
 PROGRAM = """
 [program.{name}]
