@@ -113,13 +113,15 @@ class _ByLines:
         if against.is_of_micro_steps(window):
             reason = "read.counts must be given: by the printed speeds the numbers are micro-steps"
             return replace(found, status=Status.PARTIAL, reason=reason, decided_by=READING)
-        doubts += against.of_figure(window, texts)
-        if self.table.each > 1 and self.table.first == 1:
-            doubts += self._of_first(window)
+        notes = self.scanned.notes[: 2 * bool(self.table.line)]
+        doubts += [note.text for note in notes]
+        doubts += [*against.of_figure(window, texts), *self._of_first(window)]
         return replace(found, warnings=tuple(dict.fromkeys([*found.warnings, *doubts])))
 
     def _of_first(self, window: ExternalWindow) -> Iterator[str]:
         """That the speed is another one if the first line is that of the first iteration."""
+        if self.table.each < 2 or self.table.first != 1:
+            return
         other, name = replace(self.table, first=0), self.result.run.case.framework
         scanned = _scanned(other, name, self.result.log, self.lines)
         again = _read(self.result, scanned, self.rule).external

@@ -53,6 +53,8 @@ _LONGEST = 120  # characters of a line that is printed
 _NO_WORD = re.compile(r"[^A-Za-z]+")
 _NEARLY = 0.05
 _IN_STEP = 0.8  # of the iterations of another rank: those of one that waits for it
+_BAR = re.compile(r"it/s|s/it")  # is drawn by time, at whichever number
+_LEAST = 8  # of a batch that numbers may count: lines may come at each multiple of a smaller one
 _FEW = 0.05  # of the lines that a pattern fits: a line or two at the beginning or the end
 
 
@@ -229,17 +231,12 @@ class Doubts:
     def of_numbers(self, lines: Sequence[str], batch: int) -> Iterator[str]:
         """That the numbers count samples, of which a replica takes ``batch``, or that lines of two
         kinds are counted; ``lines`` are the texts by their numbers."""
-        numbers = self.reading.steps.numbers("iteration")
+        steps = self.reading.steps
         if self.table.each:
-            at = self.reading.steps.numbers("line")
-            yield from _of_kinds(Counts(_kind(lines[line]) for line in at))
-        apart = math.gcd(*(number + self.table.first - 1 for number in numbers))
-        several = self.table.line and not self.table.each and len(numbers) > 1
-        if several and apart >= batch > 1 and not (apart % batch or _ROUND.fullmatch(str(apart))):
-            yield (
-                f"all numbers are multiples of {apart}, and so of the batch of {batch}: if they"
-                " count samples, read.each must stand in place of the group iteration"
-            )
+            yield from _of_kinds(Counts(_kind(lines[line]) for line in steps.numbers("line")))
+        elif self.table.line and len(steps) > 1 and not _BAR.search(lines[steps.last_line()]):
+            apart = math.gcd(*(n + self.table.first - 1 for n in steps.numbers("iteration")))
+            yield from _of_samples(apart, batch)
 
     @property
     def _is_unsaid(self) -> bool:
@@ -264,6 +261,15 @@ class Doubts:
         first = min(steps.numbers("line"), default=1)
         for text in list(filter(_FAULT.search, lines[first : steps.last_line() + 1]))[:1]:
             yield f"a line tells of a fault, and the program went on: {printable(text)[:_LONGEST]}"
+
+
+def _of_samples(apart: int, batch: int) -> Iterator[str]:
+    """That numbers, which are multiples of ``apart``, may count samples of a batch."""
+    if apart >= _LEAST and batch > 1 and apart % batch == 0 and not _ROUND.fullmatch(str(apart)):
+        yield (
+            f"all numbers are multiples of {apart}, and so of the batch of {batch}: if they count"
+            " samples, read.each must stand in place of the group iteration"
+        )
 
 
 def _of_ranks(steps: LogSteps, first: int, last: int) -> Iterator[str]:

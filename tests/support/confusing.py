@@ -258,6 +258,26 @@ def bar_of_fast_steps(p: Program) -> None:
             p.bar("", done, 6000, begun)
 
 
+@program(RIGHT, read=BAR)
+def bar_of_each_4th_step(p: Program) -> None:
+    begun = p.now()
+    for _ in range(50):
+        p.train(), p.train(), p.train()
+        p.bar("", p.train(), 200, begun)
+
+
+@program(SAID, "taken from the last one printed", read={
+    "line": r"Epoch (?P<epoch>[0-9]+): .* (?P<iteration>[0-9]+)/[0-9]+ \["
+})  # fmt: skip
+def bar_of_short_epochs_each_4th(p: Program) -> None:
+    for epoch in range(20):
+        begun = p.now()
+        for done in range(1, 31):
+            p.train()
+            if done % 4 == 0:
+                p.bar(f"Epoch {epoch}", done, 30, begun)
+
+
 @program(NONE, "resumes", read=BAR)
 def bar_of_a_resumed_run(p: Program) -> None:
     begun = p.now()
@@ -265,7 +285,7 @@ def bar_of_a_resumed_run(p: Program) -> None:
         p.bar("", 1000 + p.train(), 2000, begun)
 
 
-@program(SAID, "samples", read=BAR, batch_size=8)
+@program(SILENT, read=BAR, batch_size=8)
 def bar_of_samples(p: Program) -> None:
     begun = p.now()
     for _ in range(200):
