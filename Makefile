@@ -12,7 +12,8 @@
 # make containers   ranks in Apptainer under a real Slurm; gets Apptainer from Debian's unstable
 # make slurm-newer  tests/slurm on a Slurm of today: Debian SUITE (trixie) unpacked into DIR; as root, by hand
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
-# make gpu          what a first run on a GPU must show, 9 minutes: gpu-<date>/acceptance.md
+# make gpu          what a first run on a GPU must show, 26 minutes at most: $GPU_OUT or gpu-<date>/; of three
+#                   calls of 9 minutes one: GPU_ARGS="--only 1"
 # make gpu-wheels   for a machine without a network: what its Python (GPU_PYTHON=3.12) lacks, in GPU_WHEELS
 # make lint         formatting, lint, types
 # make envs         .envs/frameworks, an environment for all frameworks that .venv does not have;
@@ -104,7 +105,7 @@ test-longer: install env-frameworks
 
 # On a machine with a GPU, whose $(PYTHON) has torch; $(GPU_WHEELS) are what it lacks, if it has no network.
 gpu:
-	PYTHON=$(PYTHON) sh requirements/gpu.sh run $(GPU_WHEELS) --out gpu-$(STAMP)
+	PYTHON=$(PYTHON) sh requirements/gpu.sh run $(GPU_WHEELS) $(GPU_ARGS)
 
 gpu-wheels: $(VENV)/.base
 	PYTHON=$(RUN) sh requirements/gpu.sh wheels $(GPU_WHEELS) $(GPU_PYTHON)

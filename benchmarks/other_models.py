@@ -1,21 +1,178 @@
 """Equal models as others write them, as workloads: HuggingFace's, and nanoGPT's way.
 
-Each takes our batch in its own form and gives its loss; sizes are the case's.
+Each takes our batch in its own form and gives its loss; sizes are the case's. transformers is
+imported by the function that needs it; tests and the acceptance pack use its models too.
 """
 
 from __future__ import annotations
 
+import re
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from dlperf_hpc.acceptance.numerics import huggingface
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.registry import registry
-from dlperf_hpc.train.workloads import gpt2
+from dlperf_hpc.train.workloads import bert, gpt2
+
+NOT_COUNTED = -100
+"""The label that a loss leaves out."""
+_NOISE = 0.08
+"""Added to every weight, so that biases and norms are in a comparison too."""
+
+Arrays = dict[str, Any]
+Tensors = dict[str, Tensor]
+
+
+class Loss(nn.Module):
+    """A transformers model whose ``forward`` gives its loss, as a workload's model does."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model.train()
+        # DDP would broadcast its buffers, which ours lack; on one rank that is for nothing.
+        self._ddp_params_and_buffers_to_ignore = [name for name, _ in self.named_buffers()]
+
+    def forward(self, **batch: Tensor) -> Any:
+        return self.model(**batch).loss
+
+
+def _bert_batch(ours: Arrays) -> Arrays:
+    """One label per token, most of them not counted."""
+    labels = np.full_like(ours["input_ids"], NOT_COUNTED)
+    np.put_along_axis(labels, ours["masked_lm_positions"], ours["masked_lm_ids"], axis=1)
+    return {
+        "input_ids": ours["input_ids"],
+        "token_type_ids": ours["segment_ids"],
+        "labels": labels,
+        "next_sentence_label": ours["next_sentence_labels"],
+    }
+
+
+def _gpt2_batch(ours: Arrays) -> Arrays:
+    """Labels not yet shifted, which the model does by itself; so the first is left out."""
+    first = np.full_like(ours["labels"][:, :1], NOT_COUNTED)
+    shifted = np.concatenate([first, ours["labels"][:, :-1]], axis=1)
+    return {"input_ids": ours["input_ids"], "labels": shifted}
+
+
+def _bert_flops(case: Case) -> float:
+    """transformers' BERT scores every token, ours the masked ones only."""
+    return bert.flops_per_sample(bert.config_of(case), case.seq_len, case.seq_len)
+
+
+_FAMILIES: dict[str, tuple[Any, Any, Any]] = {
+    "bert": (bert.config_of, _bert_batch, _bert_flops),
+    "gpt2": (gpt2.config_of, _gpt2_batch, registry().workloads["gpt2-tiny"].flops_per_sample),
+}
+"""Our sizes, our batch in transformers' form, and FLOPs of a sample of its model, by the name that
+transformers has for a family, with which the names of ours begin."""
+
+_DROPOUTS: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # of BERT
+_DROPOUTS += ("resid_pdrop", "embd_pdrop", "attn_pdrop")  # of GPT-2
+_NAMES = (
+    (r"bert\.encoder\.layer\.|transformer\.h\.", "layers."),
+    (r"bert\.embeddings\.LayerNorm", "embeddings.norm"),
+    (r"bert\.embeddings\.(word|position)_embeddings", r"embeddings.\1"),
+    (r"bert\.embeddings\.token_type_embeddings", "embeddings.segment"),
+    (r"transformer\.wte", "word"),
+    (r"transformer\.wpe", "position"),
+    (r"attention\.self\.(query|key|value)|attn\.c_attn", "attention.qkv"),
+    (r"attention\.output\.dense|attn\.c_proj", "attention.out"),
+    (r"attention(\.output)?\.LayerNorm|ln_1", "attention_norm"),
+    (r"intermediate\.dense|mlp\.c_fc", "feed_forward.up"),
+    (r"output\.dense|mlp\.c_proj", "feed_forward.down"),
+    (r"(intermediate|output)\.LayerNorm|ln_2", "feed_forward_norm"),
+    (r"bert\.LayerNorm|transformer\.ln_f", "final_norm"),
+    (r"bert\.pooler\.dense", "pooler"),
+    (r"cls\.predictions\.transform\.LayerNorm", "mlm.norm"),
+    (r"cls\.predictions\.transform\.dense", "mlm.transform"),
+    (r"cls\.predictions", "mlm"),
+    (r"cls\.seq_relationship", "nsp"),
+)
+"""Parts of the names of transformers' weights, and ours, replaced in this order. The BERT whose
+norms stand before is its RoBERTa-PreLayerNorm."""
+
+
+def counterpart(case: Case, attention: str) -> Loss:
+    """transformers' model of the case's sizes; ``attention`` is its own word: sdpa, or eager, in
+    which mask and softmax are written out."""
+    import transformers
+
+    family = case.model.partition("-")[0]
+    config = _FAMILIES[family][0](case)
+    settings = transformers.AutoConfig.for_model(
+        family,
+        vocab_size=config.vocab,
+        hidden_size=config.hidden,
+        num_hidden_layers=config.layers,
+        num_attention_heads=config.heads,
+        intermediate_size=config.ffn,
+        n_inner=config.ffn,
+        max_position_embeddings=config.max_positions,
+        attn_implementation=attention,
+        **dict.fromkeys(_DROPOUTS, config.dropout),
+    )
+    return Loss(transformers.AutoModelForPreTraining.from_config(settings))
+
+
+def equal(
+    ours: nn.Module, case: Case, arrays: Arrays
+) -> tuple[Loss, Arrays, Callable[[list[Tensor]], list[Tensor]]]:
+    """transformers' model, whose weights ours gets, and its batch, without the last position, which
+    its GPT-2 leaves out; and what puts its gradients in the order of ours."""
+    if "labels" in arrays:
+        arrays["labels"][:, -1] = NOT_COUNTED
+    theirs = counterpart(case, "eager")
+    with torch.no_grad():
+        for parameter in theirs.parameters():
+            parameter.add_(torch.randn_like(parameter), alpha=_NOISE)
+    named = dict(theirs.model.named_parameters())  # a tied tensor once, under its first name
+    ours.load_state_dict(our_weights({name: each.detach() for name, each in named.items()}))
+
+    def ordered(gradients: list[Tensor]) -> list[Tensor]:
+        renamed = our_weights(dict(zip(named, gradients)))
+        return [renamed[name] for name, _ in ours.named_parameters()]
+
+    return theirs, batch_of(case.model, arrays), ordered
+
+
+def batch_of(model: str, ours: Arrays) -> Arrays:
+    """Our batch of a workload in the form of transformers' model."""
+    _, batch, _ = _FAMILIES[model.partition("-")[0]]
+    found: Arrays = batch(ours)
+    return found
+
+
+def huggingface(model: str) -> WorkloadDeclaration:
+    """A workload of ours with transformers' model in it."""
+    ours, (_, _, flops) = registry().workloads[model], _FAMILIES[model.partition("-")[0]]
+    return replace(
+        ours,
+        build=lambda _library, case: counterpart(case, "sdpa"),
+        batch=lambda case, rank: batch_of(model, ours.batch(case, rank)),
+        flops_per_sample=flops,
+    )
+
+
+def our_weights(state: Mapping[str, Tensor]) -> Tensors:
+    """transformers' weights (or their gradients) under our names; queries, keys and values are one
+    tensor."""
+    parts: dict[str, list[Tensor]] = defaultdict(list)
+    for name, tensor in state.items():
+        if ".c_" in name:  # a layer of transformers' own, whose matrix lies the other way
+            tensor = tensor.t()
+        for theirs, ours in _NAMES:
+            name = re.sub(theirs, ours, name)
+        parts[name].append(tensor)
+    return {name: torch.cat(tensors) for name, tensors in parts.items()}
 
 
 class _Block(nn.Module):

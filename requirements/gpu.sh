@@ -1,7 +1,7 @@
 #!/bin/sh
 # The acceptance pack on a machine with a GPU and no network (docs/gpu.md).
 #   sh requirements/gpu.sh wheels DIR [PYTHON_VERSION]   where there is a network: what such a machine lacks, as wheels
-#   sh requirements/gpu.sh run DIR ARGUMENT...           there: the pack, by $PYTHON, which has torch
+#   sh requirements/gpu.sh run DIR ARGUMENT...           there: the pack, by $PYTHON, which has torch, into $GPU_OUT
 set -eu
 cd "$(dirname "$0")/.."
 python=${PYTHON:-python3}
@@ -19,6 +19,7 @@ print("\n".join(need.partition(";")[0] for need in needs if "python_version <" n
 EOF
 )
     rm -rf "$wheels"
+    mkdir -p "$(dirname "$wheels")"
     printf '%s\n' "$needs" > "$wheels.txt"
     platforms=$(for name in manylinux_2_28 manylinux_2_27 manylinux_2_17 manylinux2014 manylinux_2_5 manylinux1; do
         printf -- '--platform %s_x86_64 ' $name; done)
@@ -26,18 +27,25 @@ EOF
     "$python" -m pip download --quiet --only-binary=:all: --implementation cp --python-version "$version" $platforms \
         --constraint requirements/constraints.txt --dest "$wheels" --requirement "$wheels.txt"
     rm "$wheels.txt"
-    rm -f "$wheels"/numpy-*.whl # torch has brought its own
+    # An image with PyTorch has these, as transformers, pandas and matplotlib need them.
+    for name in numpy pandas matplotlib pillow fonttools kiwisolver contourpy cycler pyparsing python_dateutil six \
+        tzdata packaging rich pygments markdown_it_py mdurl jinja2 markupsafe typing_extensions; do
+        rm -f "$wheels/$name"-*.whl
+    done
     du -sm "$wheels"
     exit
 fi
 
+set -- --out "${GPU_OUT:-gpu-$(date +%Y%m%d-%H%M%S)}" "$@"
+if ! ls "$wheels"/*.whl > /dev/null 2>&1; then # this Python has all, MPI included
+    exec "$python" -m dlperf_hpc.acceptance.pack "$@"
+fi
 # An environment beside that of torch, which stays as it is. (`pip install --target` would leave out MPICH's lib/.)
 environment=$(mktemp -d)
 trap 'rm -rf "$environment"' EXIT
 "$python" -m venv --without-pip "$environment"
 site=$("$environment/bin/python" -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 "$python" -c 'import sysconfig; print(sysconfig.get_path("purelib")); print(sysconfig.get_path("platlib"))' > "$site/torch.pth"
-if ls "$wheels"/*.whl > /dev/null 2>&1; then
-    "$python" -m pip --python "$environment/bin/python" install --quiet --no-index --no-deps "$wheels"/*.whl
-fi
-PATH="$environment/bin:$PATH" "$environment/bin/python" -m dlperf_hpc.acceptance "$@"
+"$python" -m pip --python "$environment/bin/python" install --quiet --no-index --no-deps "$wheels"/*.whl ||
+    echo "$wheels does not fit $("$python" -V): what needs these wheels will say so"
+PATH="$environment/bin:$PATH" "$environment/bin/python" -m dlperf_hpc.acceptance.pack "$@"

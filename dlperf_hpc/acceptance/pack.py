@@ -1,15 +1,19 @@
-"""Run the checks within a budget of seconds, each as a process of its own, and keep the table.
+"""Run the checks, each as a process of its own with its own limit, and keep the table:
+``python -m dlperf_hpc.acceptance.pack --out DIR``.
 
 Whatever a check does (it crashes, hangs, leaves processes behind), the pack goes on, and the check
-is a row. The two files in the directory are written again after each check. The pack itself needs
-the standard library alone; a check is a generator of findings in a module that may import torch.
+is a row. The files in the directory are written again after each check. The pack itself needs the
+standard library alone; a check is a generator of findings in a module that may import torch. Exit
+code: 0 no row says FAIL, 1 a row says FAIL, 2 invalid request.
 """
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import json
+import math
 import os
 import platform
 import signal
@@ -17,62 +21,77 @@ import subprocess
 import sys
 import tempfile
 import time
+import zipfile
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import NamedTuple
 
 from dlperf_hpc import __version__
 from dlperf_hpc.files import make_output_directory, write_atomically
 
-TABLE, ROWS = "acceptance.md", "acceptance.json"
-OK, FAIL, NOTED, SKIPPED = _ORDER = "ok", "FAIL", "told", "skipped"
+TABLE, ROWS, KEPT = "acceptance.md", "acceptance.json", "acceptance.zip"
+"""``KEPT`` has, of each check with a row that says FAIL or ``cut``, all that it printed as
+``<check>.log``, and the directories of its sweeps."""
+
+OK, FAIL, NOTED, SKIPPED, CUT = _ORDER = "ok", "FAIL", "told", "skipped", "cut"
 """Verdicts. ``told``: a figure without a bound, or a goal that is reported and never a FAIL;
-``skipped``: this machine cannot show it, and ``value`` says why."""
+``skipped``: this machine cannot show it, and ``value`` says why; ``cut``: the check's time was
+over, and the rows above are what it had."""
+
+CARD, IMPORTS = "card", "imports"
+"""Rows of the first check: where one says FAIL, no other check can say anything."""
 
 _MARK = "dlperf_acceptance "  # begins a line of a check's output that holds a finding
 _LEAST_S = 5.0  # a check that has less is not started
 _LAST_LINES = 4  # of a check that crashed
 _GRACE_S = 3.0
+_SLOWER = {"cuda": 1, "cpu": 4}  # a rehearsal's machine has much else to do
+_MOST_BYTES = 2**22  # of one file that is kept
+_MPI = "from mpi4py import MPI; print(MPI.COMM_WORLD.Get_size())"
+_MPI_S = 20.0
 
 
 class Check(NamedTuple):
-    """``name`` is the function's in ``module``; ``limit_s`` the most seconds that it may take;
-    ``no_card`` says why a machine without a card cannot show it."""
+    """``name`` is the function's in ``module``; ``limit_s`` the seconds that it may take, twice
+    that where earlier checks left time; ``calls`` which of the three calls have it; ``no_card``
+    says why a machine without a card cannot show it."""
 
     name: str
     module: str
     title: str
     limit_s: float
+    calls: str = "1"
     no_card: str = ""
 
 
 CHECKS = (
-    Check("environment", "runs", "versions, the card, its clocks, MPI", 60),
-    Check("ceilings", "speed", "matrix products and a copy, without a model", 60),
-    Check("precision", "training", "products are computed as asked, also after torch.compile", 90),
-    Check("numerics", "numerics", "tiny models against transformers, a CPU, fp32, compiled", 150),
-    Check("clock", "training", "events' times are the window's; a known kernel is seen", 60),
-    Check("waiting", "training", "nothing waits for the device inside the window", 90,
-          "a CPU has no calls that wait"),
-    Check("matrix", "training", "precisions x eager and compiled, optimizers, accumulation", 150),
-    Check("sweep", "runs", "doctor, a sweep of three cases, its report", 150),
-    Check("models", "speed", "models beside others' of the same size", 240),
-    Check("tuned", "speed", "models in mode tuned: MFU, kernels", 240),
-    Check("wrapper", "speed", "the wrapper's loop beside a bare one", 60),
-    Check("telemetry", "speed", "NVML: energy, and what watching costs", 60, "a CPU has no NVML"),
-    Check("memory", "speed", "a line through three batches predicts a fourth", 60,
-          "a CPU's resident set does not fall from batch to batch"),
-    Check("checkpoint", "training", "10 + 10 iterations through a checkpoint against 20", 90),
-    Check("exchange", "speed", "one rank: with and without all-reduce", 60),
-    Check("sharing", "runs", "two ranks on one card: a clear error, at once", 90,
-          "a CPU may be shared"),
-    Check("endings", "runs", "runs that raise, die, hang or run out of memory end so", 150),
+    Check("environment", "runs", "versions, the card, its clocks, an all-reduce", 60, "123"),
+    Check("ceilings", "speed", "matrix products and a copy, without a model", 30),
+    Check("clock", "training", "events' times are the window's; a known kernel is seen", 25),
+    Check("trained", "training", "precisions, optimizers, accumulation, eager", 60),
+    Check("waiting", "training", "nothing waits for the device inside the window", 40,
+          no_card="a CPU has no calls that wait"),
+    Check("telemetry", "speed", "NVML: energy, and what watching costs", 45,
+          no_card="a CPU has no NVML"),
+    Check("memory", "speed", "a line through three batches predicts a fourth", 30,
+          no_card="a CPU's resident set does not fall from batch to batch"),
+    Check("checkpoint", "training", "10 + 10 iterations through a checkpoint against 20", 40),
+    Check("wrapper", "speed", "the wrapper's loop beside a bare one", 25),
+    Check("sharing", "runs", "two ranks on one card: a clear error, at once", 30,
+          no_card="a CPU may be shared"),
+    Check("sweep", "runs", "doctor, a sweep of up to three cases, its report", 75),
+    Check("endings", "runs", "runs that raise, die, hang or run out of memory end so", 70),
+    Check("numerics", "numerics", "tiny models against transformers, a CPU, compiled", 200, "2"),
+    Check("matrix", "training", "precisions, compiled; mode tuned", 270, "2"),
+    Check("models", "speed", "models beside transformers', eager", 150, "3"),
+    Check("tuned", "speed", "models in mode tuned: MFU, kernels", 230, "3"),
+    Check("compiled", "speed", "models beside transformers', compiled", 90, "3"),
 )  # fmt: skip
-"""In the order of their value: a budget that ends early has shown the most."""
+"""Cheap ones first, and without compilation in the first call. The limits of a call add up to less
+than nine minutes."""
 
 FIRST = CHECKS[0].name
-"""Where this one fails, no other can say anything."""
 
 
 class Finding(NamedTuple):
@@ -99,15 +118,8 @@ def skipped(what: str, why: str) -> Finding:
 
 def command_of(check: Check, device: str) -> list[str]:
     """What the process of a check runs."""
-    return [
-        sys.executable,
-        "-u",
-        "-m",
-        "dlperf_hpc.acceptance.pack",
-        check.module,
-        check.name,
-        device,
-    ]
+    call = f"run_check{(check.module, check.name, device)!r}"
+    return [sys.executable, "-u", "-c", f"from dlperf_hpc.acceptance.pack import run_check; {call}"]
 
 
 def run_check(module: str, name: str, device: str) -> None:
@@ -116,7 +128,7 @@ def run_check(module: str, name: str, device: str) -> None:
         check = getattr(importlib.import_module(f"dlperf_hpc.acceptance.{module}"), name)
     except ImportError as error:
         lack = f"{sys.executable}: {error}: run this by the Python that has PyTorch"
-        print(line(judged("imports", lack, "all that a check needs", False)))
+        print(line(judged(IMPORTS, lack, "all that a check needs", False)))
         return
     for finding in check(device):
         print(line(finding), flush=True)
@@ -127,29 +139,38 @@ def line(finding: Finding) -> str:
     return _MARK + json.dumps(finding)
 
 
+def chosen(only: Sequence[str]) -> list[Check]:
+    """The checks of these names or numbers of calls; all without any."""
+    return [c for c in CHECKS if not only or c.name in only or set(c.calls) & set(only)]
+
+
 def run_pack(
     out: Path,
     device: str,
-    budget_s: float,
+    budget_s: float = math.inf,
     only: Sequence[str] = (),
     show: Callable[[str], None] = print,
 ) -> list[Finding]:
-    """Run the checks in the order of their value; the rows, which are in ``out`` as well.
+    """Run the checks that ``only`` chooses, in their order; the rows, which are in ``out`` as well.
 
-    ``device`` is ``cuda`` or ``cpu`` (a rehearsal: each check at its smallest); ``only`` names
-    checks, all without it. A check that the budget does not reach gives a skipped row.
+    ``device`` is ``cuda`` or ``cpu`` (a rehearsal: each check at its smallest). A check that the
+    budget does not reach gives a skipped row.
     """
     make_output_directory(out)
-    end, rows = time.monotonic() + budget_s, list[Finding]()
-    for check in CHECKS:
-        if only and check.name not in only:
-            continue
+    (out / KEPT).unlink(missing_ok=True)
+    env, allowed, start = _environment(), 0.0, time.monotonic()
+    rows = _without_mpi(env)
+    for check in chosen(only):
         show(f"{check.name}: {check.title}")
-        started = time.monotonic()
-        if any(row.check == FIRST and row.verdict == FAIL for row in rows):
+        limit_s, started = check.limit_s * _SLOWER[device], time.monotonic()
+        allowed += limit_s
+        if any((r.check, r.verdict) == (FIRST, FAIL) and r.what in (CARD, IMPORTS) for r in rows):
             findings = [skipped("not begun", f"{FIRST} has failed")]
+        elif check.no_card and device == "cpu":
+            findings = [skipped(check.name, check.no_card)]
         else:
-            findings = _checked(check, device, end - started)
+            left_s = start + min(allowed, budget_s) - started
+            findings = _checked(check, device, min(left_s, 2 * limit_s), env, out)
         seconds = round(time.monotonic() - started, 1)
         for finding in findings:
             rows.append(finding._replace(check=check.name, seconds=seconds))
@@ -159,12 +180,62 @@ def run_pack(
     return rows
 
 
-def _checked(check: Check, device: str, left_s: float) -> list[Finding]:
-    if check.no_card and device == "cpu":
-        return [skipped(check.name, check.no_card)]
+def _environment() -> dict[str, str]:
+    """That of the checks: what they start finds this package too, wherever it runs."""
+    here = Path(__file__).resolve().parents[2]
+    places = [str(here), str(here / "benchmarks"), os.environ.get("PYTHONPATH", "")]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
+def _without_mpi(env: dict[str, str]) -> list[Finding]:
+    """Whether MPI starts, tried by a process, which a broken one may end. Without it the checks run
+    as one process each, and a row says so."""
+    if "DLPERF_MPI" in env:
+        return []
+    code, output = _run([sys.executable, "-c", _MPI], _MPI_S, env)
+    if code == 0:
+        return []
+    env["DLPERF_MPI"] = "none"
+    why = f"it does not start, all runs without it: {_last(output.splitlines())}"
+    return [Finding("MPI", why, check=FIRST)]
+
+
+def _last(lines: Sequence[str]) -> str:
+    """The last words of a process."""
+    return " | ".join(filter(None, map(str.strip, lines[-_LAST_LINES:])))[-600:]
+
+
+def _checked(
+    check: Check, device: str, left_s: float, env: dict[str, str], out: Path
+) -> list[Finding]:
+    """The findings of a check, which runs in a directory of its own: its sweeps lie there. Then how
+    it ended, if not well."""
     if left_s < _LEAST_S:
         return [skipped("not reached", "the budget was used up")]
-    return _findings(command_of(check, device), min(check.limit_s, left_s))
+    findings, words = list[Finding](), list[str]()
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
+        code, log = _run(command_of(check, device), left_s, env, scratch)
+        for text in log.splitlines(keepends=True):
+            if not text.startswith(_MARK):
+                words.append(text)
+            elif text.endswith("\n"):  # else it was cut when the process was killed
+                findings.append(Finding(*json.loads(text.removeprefix(_MARK))))
+        if code is None:
+            findings.append(Finding("ends", f"still ran after {left_s:.0f} s", verdict=CUT))
+        elif code or not findings:
+            value = f"exit code {code}: {_last(words)}"
+            findings.append(Finding("ends", value, "exit code 0, and a finding", FAIL))
+        if {FAIL, CUT} & {finding.verdict for finding in findings}:
+            _keep(out / KEPT, check.name, log, Path(scratch))
+    return findings
+
+
+def _keep(kept: Path, name: str, log: str, scratch: Path) -> None:
+    with zipfile.ZipFile(kept, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr(f"{name}.log", log)
+        for path in sorted(scratch.rglob("*")):
+            if path.is_file() and path.stat().st_size <= _MOST_BYTES:
+                archive.write(path, f"{name}/{path.relative_to(scratch)}")
 
 
 def failed(rows: Sequence[Finding]) -> bool:
@@ -177,42 +248,34 @@ def as_json(rows: Sequence[Finding]) -> dict[str, object]:
     return {"version": __version__, "ok": not failed(rows), "rows": [row._asdict() for row in rows]}
 
 
-def _findings(command: list[str], limit_s: float) -> list[Finding]:
-    """What a check's process printed; then how it ended, if not well."""
+def _run(
+    command: list[str], limit_s: float, env: dict[str, str], cwd: str = "/"
+) -> tuple[int | None, str]:
+    """Exit code of a process, None if it did not end in time, and what it printed; all that it
+    started ends."""
     # A file: a pipe that nobody reads would stop the process.
     with tempfile.TemporaryFile() as output:
-        code = _run(command, output, limit_s)
-        output.seek(0)
-        lines = output.read().decode(errors="replace").splitlines(keepends=True)
-    findings, words = list[Finding](), list[str]()
-    for text in lines:
-        if not text.startswith(_MARK):
-            words += filter(None, [text.strip()])
-        elif text.endswith("\n"):  # else it was cut when the process was killed
-            findings.append(Finding(*json.loads(text.removeprefix(_MARK))))
-    if code is None:
-        findings.append(Finding("ends", f"still ran after {limit_s:.0f} s", verdict=FAIL))
-    elif code:
-        value = f"exit code {code}: {' | '.join(words[-_LAST_LINES:])[-600:]}"
-        findings.append(Finding("ends", value, "exit code 0", FAIL))
-    return findings or [Finding("ends", "the check said nothing", verdict=FAIL)]
-
-
-def _run(command: list[str], output: IO[bytes], limit_s: float) -> int | None:
-    """Exit code of a check's process, None if it did not end in time; all that it started ends."""
-    process = subprocess.Popen(
-        command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
-    )
-    try:
-        return process.wait(limit_s)
-    except subprocess.TimeoutExpired:
-        return None
-    finally:
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, number)
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=env,
+            cwd=cwd,
+        )
+        code = None
+        try:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                process.wait(_GRACE_S)
+                code = process.wait(limit_s)
+        finally:
+            for number in (signal.SIGTERM, signal.SIGKILL):
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(process.pid, number)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(_GRACE_S)
+        output.seek(0)
+        return code, output.read().decode(errors="replace")
 
 
 def table(rows: Sequence[Finding], device: str) -> str:
@@ -231,5 +294,23 @@ def table(rows: Sequence[Finding], device: str) -> str:
     return "\n".join(lines) + "\n"
 
 
+def main() -> int:
+    """Run the pack, and say where its table lies; the exit code."""
+    parser = argparse.ArgumentParser(prog="python -m dlperf_hpc.acceptance.pack")
+    names = [*(check.name for check in CHECKS), *CHECKS[0].calls]
+    parser.add_argument("--out", type=Path, required=True, help="directory for the table")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
+    words = "by name, or those of a call (1, 2, 3) of less than nine minutes (default: all)"
+    parser.add_argument("--only", nargs="+", choices=names, default=[], metavar="CHECK", help=words)
+    given = parser.parse_args()
+    try:
+        rows = run_pack(given.out, given.device, only=given.only)
+    except OSError as error:
+        print(f"{given.out}: {error.strerror}: --out names a directory that can be written")
+        return 2
+    print(given.out / TABLE)
+    return int(failed(rows))
+
+
 if __name__ == "__main__":
-    run_check(*sys.argv[1:])
+    sys.exit(main())

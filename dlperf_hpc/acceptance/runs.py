@@ -15,10 +15,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.acceptance.pack import OK, Finding, judged, skipped
+from dlperf_hpc.acceptance.pack import CARD, NOTED, OK, Finding, judged, skipped
 from dlperf_hpc.analysis import machines
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.train.ranks import discover
+from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.telemetry import find_device, gpu_state
 
 _SWEEP = """\
@@ -28,7 +28,7 @@ repeats = 1
 time_limit = "00:10:00"
 [case]
 framework = "ddp"
-model = "bert-tiny"
+model = "{model}"
 device = "{device}"
 batch_size = {batch_size}
 [limits]
@@ -36,49 +36,71 @@ iteration_s = {iteration_s}
 [measure]
 warmup = 4
 iterations = 20
+min_seconds = {min_seconds}
 [matrix]
 precision = {precisions}
 """
-_DEFAULTS = {"topology": "1n1g", "batch_size": 4, "iteration_s": 60, "precisions": '["fp32"]'}
+_DEFAULTS = {"topology": "1n1g", "model": "bert-tiny", "batch_size": 4, "iteration_s": 60}
+_DEFAULTS |= {"min_seconds": 0, "precisions": '["fp32"]'}
 _CARD_COLUMNS = ("mfu", "gpu_util", "gpu_memory_mb_max", "gpu_joules_per_sample")
-_DRILLS = {"kill": "failed", "raise": "failed", "oom": "out_of_memory", "hang": "failed"}
-_TOO_LARGE = 1 << 22
-_HANG_S = 20
+_FIGURES: dict[str, dict[str, Any]] = {
+    "cpu": {"precisions": '["fp32", "bf16"]'},
+    # NVML's utilisation and energy are a second's.
+    "cuda": {"precisions": '["fp32", "bf16", "tf32"]', "min_seconds": 2},
+}
+_DRILLS = ("kill", "raise", "hang")
+_TOO_LARGE: dict[str, Any] = {"model": "gpt2-tiny", "batch_size": 1 << 15}
+"""More than 400 GB of scores on any card, and on the host 16 MB of tokens."""
+_HANG_S = 15
 _SHARING_S = 60.0
 _SHARING = "2 ranks on "
 
 
 def environment(device: str) -> Iterator[Finding]:
-    """The facts that every other row rests on; FAIL where there is no card, or no MPI."""
+    """The facts that every other row rests on."""
     torch = importlib.import_module("torch")
     built = f"torch {torch.__version__}, CUDA {torch.version.cuda or 'none: built for CPUs'}"
     yield Finding("versions", f"Python {platform.python_version()}, {built}")
+    if device == "cuda" and not torch.cuda.is_available():
+        yield judged(CARD, "torch.cuda.is_available() is False", "a card", False)
+        return
     try:
         world = discover()
-        yield Finding("MPI", f"{world.size} rank on {world.host}", verdict=OK)
-    except WorldError as error:
-        yield judged("MPI", str(error), "a world of one rank", False)
-    if device == "cpu":
-        return
-    if not torch.cuda.is_available():
-        yield judged("card", "torch.cuda.is_available() is False", "a card", False)
-        return
-    name, card = torch.cuda.get_device_name(), f"{torch.cuda.device_count()} x "
-    if known := machines.accelerator(name):
-        yield Finding("card", f"{card}{name}, known as {known.name}", verdict=OK)
-    else:
-        yield Finding("card", f"{card}{name}, not in the table: there will be no MFU")
-    properties = torch.cuda.get_device_properties(0)
-    yield Finding("memory", f"{properties.total_memory / 2**30:.1f} GiB")
+        yield Finding("ranks", f"{world.size} on {world.host}; MPI: {world.without_mpi or 'there'}")
+        yield _all_reduced(torch, world, device)
+    except (WorldError, RuntimeError) as error:  # PyTorch's, and that of NCCL
+        yield judged("all-reduce", f"{error}"[-400:], "a world of one rank", False)
+    if device == "cuda":
+        yield from _card(torch)
+
+
+def _card(torch: Any) -> Iterator[Finding]:
+    name, properties = torch.cuda.get_device_name(), torch.cuda.get_device_properties(0)
+    known = machines.accelerator(name)
+    words = f"known as {known.name}" if known else "not in the table: there will be no MFU"
+    value = f"{torch.cuda.device_count()} x {name}, {properties.total_memory / 2**30:.1f} GiB"
+    yield Finding(CARD, f"{value}, {words}", verdict=(NOTED, OK)[bool(known)])
     state = gpu_state(find_device(str(properties.uuid)))
     yield Finding("state", ", ".join(f"{k} {v}" for k, v in state.items()) or "NVML says nothing")
 
 
-class _Machine:
-    """Runs sweeps of this machine in a directory of their own."""
+def _all_reduced(torch: Any, world: World, device: str) -> Finding:
+    """One all-reduce by what DDP would take: NCCL on a card."""
+    from dlperf_hpc.train.torch.session import join
 
-    def __init__(self, here: str, device: str, **fields: object) -> None:
-        self.here = Path(here)
+    values = torch.ones(1024, device=device)
+    join(world, values.device)
+    torch.distributed.all_reduce(values)
+    value = f"{torch.distributed.get_backend()}: sum {values.sum().item():g} of 1024 ones"
+    torch.distributed.destroy_process_group()
+    return judged("all-reduce", value, "1024", bool((values == 1).all()))
+
+
+class _Machine:
+    """Runs sweeps of this machine in a directory of their own, which the pack keeps or removes."""
+
+    def __init__(self, device: str, **fields: object) -> None:
+        self.here = Path(tempfile.mkdtemp(prefix="sweep-", dir=Path.cwd()))
         self.path, self.results = self.here / "acceptance.toml", self.here / "logs" / "acceptance"
         self.path.write_text(_SWEEP.format(**{**_DEFAULTS, "device": device, **fields}))
 
@@ -99,33 +121,30 @@ class _Machine:
 def sweep(device: str) -> Iterator[Finding]:
     """The first steps of a user. No line of doctor says FAIL; each case of a sweep has a figure,
     and on a card what belongs to it."""
-    precisions = {"cuda": '["fp32", "bf16", "tf32"]', "cpu": '["fp32", "bf16"]'}[device]
-    with tempfile.TemporaryDirectory() as here:
-        machine = _Machine(here, device, precisions=precisions)
-        findings = machine.json_of("doctor", machine.path)["findings"]
-        bad = [f"{each['check']}: {each['seen']}" for each in findings if each["grade"] == "FAIL"]
-        yield judged("doctor", "; ".join(bad) or f"{len(findings)} checks", "no FAIL", not bad)
-        done = machine.sweep()
-        last = done.stderr.strip().rpartition("\n")[2]
-        yield judged("sweep", f"exit code {done.returncode} {last}", "0", done.returncode == 0)
-        cases = machine.json_of("report", machine.results)["cases"]
-    for case in cases:
+    machine = _Machine(device, **_FIGURES[device])
+    findings = machine.json_of("doctor", machine.path)["findings"]
+    bad = [f"{each['check']}: {each['seen']}" for each in findings if each["grade"] == "FAIL"]
+    yield judged("doctor", "; ".join(bad) or f"{len(findings)} checks", "no FAIL", not bad)
+    done = machine.sweep()
+    last = done.stderr.strip().rpartition("\n")[2]
+    yield judged("sweep", f"exit code {done.returncode} {last}", "0", done.returncode == 0)
+    if done.returncode:
+        return
+    for case in machine.json_of("report", machine.results)["cases"]:
         what, rate = f"{case['model']} {case['precision']}", case["samples_per_s"] or 0.0
         yield judged(what, f"{rate:.1f} samples/s", "a figure", rate > 0)
         if device == "cuda":
-            missing = [name for name in _CARD_COLUMNS if case[name] is None]
-            yield judged(f"{what}: figures of the card", f"missing: {missing}", "none", not missing)
+            missing = [name for name in _CARD_COLUMNS if not case[name]]
+            value = f"missing or 0: {missing}"
+            yield judged(f"{what}: figures of the card", value, "none", not missing)
 
 
 def endings(device: str) -> Iterator[Finding]:
     """Each drill as a sweep of one run; on a card also a batch that no card holds."""
-    drills = list(_DRILLS.items())
     if device == "cuda":
-        yield _ended("batch too large", device, "out_of_memory", batch_size=_TOO_LARGE)
-    else:
-        del drills[1:]
-    for kind, status in drills:
-        yield _ended(kind, device, status, f"{kind}@0")
+        yield _ended("batch too large", device, "out_of_memory", **_TOO_LARGE)
+    for kind in _DRILLS[: {"cuda": 3, "cpu": 1}[device]]:
+        yield _ended(kind, device, "failed", f"{kind}@0")
     yield _ended("none, after these", device, "ok")
 
 
@@ -137,10 +156,9 @@ def _ended(what: str, device: str, status: str, fault: str = "", **fields: objec
 
 def _run_alone(device: str, env: dict[str, str], **fields: object) -> dict[str, Any]:
     """What ``status`` says of a sweep of one run."""
-    with tempfile.TemporaryDirectory() as here:
-        machine = _Machine(here, device, **fields)
-        machine.sweep(**env)
-        found: dict[str, Any] = machine.json_of("status", machine.results)["runs"][0]
+    machine = _Machine(device, **fields)
+    machine.sweep(**env)
+    found: dict[str, Any] = machine.json_of("status", machine.results)["runs"][0]
     return found
 
 
@@ -148,12 +166,13 @@ def sharing(device: str) -> Iterator[Finding]:
     """Two ranks that see one card between them end with a message, at once."""
     what = "a sweep of two ranks that see one card"
     # Where the local engine looks: beside this Python, then on the PATH.
-    if not (Path(sys.executable).with_name("mpiexec").exists() or shutil.which("mpiexec")):
-        yield skipped(what, "no mpiexec beside this Python or on the PATH")
+    places = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]
+    if os.environ.get("DLPERF_MPI") or not shutil.which("mpiexec", path=os.pathsep.join(places)):
+        yield skipped(what, "MPI does not start here")
         return
     first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0]
     started = time.monotonic()
-    row = _run_alone(device, {"CUDA_VISIBLE_DEVICES": first, "DLPERF_MPI": ""}, topology="1n2g")
+    row = _run_alone(device, {"CUDA_VISIBLE_DEVICES": first}, topology="1n2g")
     seconds = time.monotonic() - started
     value = f"{row['status']} after {seconds:.0f} s: {row['reason']}"[:300]
     holds = row["status"] == "failed" and _SHARING in row["reason"] and seconds < _SHARING_S

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -39,7 +40,7 @@ examples:
   dlperf doctor --site mycluster --collectives --nodes 4
 """
 
-_PACK_S, _COLLECTIVES_S, _MOST_COLLECTIVES_S = 540.0, 60.0, 300.0
+_COLLECTIVES_S, _MOST_COLLECTIVES_S = 60.0, 300.0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -65,7 +66,8 @@ def _parser() -> argparse.ArgumentParser:
     visible = "seconds until a file must be visible on another machine (default: 60)"
     add("--visible", type=options.seconds, default=60.0, metavar="S", help=visible)
     gpu = "check the GPU of this machine instead, and write DIR/acceptance.md"
-    budget = "seconds that --gpu may take (default: 540), or a job of --collectives (default: 60)"
+    budget = "seconds that --gpu may take (default: as many as it needs), or"
+    budget += " a job of --collectives (default: 60)"
     add("--gpu", type=Path, metavar="DIR", help=gpu)
     add("--budget", type=options.seconds, metavar="S", help=budget)
     options.add_json(made, "the check results")
@@ -86,7 +88,7 @@ def _gpu(arguments: argparse.Namespace) -> int:
     if arguments.json:
         show = show_wait
     try:
-        rows = run_pack(arguments.gpu, "cuda", arguments.budget or _PACK_S, show=show)
+        rows = run_pack(arguments.gpu, "cuda", arguments.budget or math.inf, show=show)
     except OSError as error:
         where, hint = str(arguments.gpu), "name a directory that you may write"
         raise messages.usage_error(where, str(error.strerror), hint) from error

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from other_models import our_weights
 from parameter_counts import bert_parameters
 from places import ROOT
 
-from dlperf_hpc.acceptance.numerics import our_weights
 from dlperf_hpc.train.workloads.bert import (
     CLS,
     MASK,

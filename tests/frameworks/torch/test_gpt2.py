@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from other_models import our_weights
 from parameter_counts import gpt2_parameters
 from places import ROOT, SUPPORT
 
-from dlperf_hpc.acceptance.numerics import our_weights
 from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.sweepfile.load import load_sweep

@@ -7,10 +7,12 @@ import os
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from places import ROOT
 
 from dlperf_hpc.acceptance import pack
 from dlperf_hpc.acceptance.pack import (
@@ -35,6 +37,9 @@ PROGRAMS = {
     + SAYS.format(True)
     + "import sys; sys.stdout.flush(); time.sleep(60)",
     "silent": "pass",
+    "sweeps": "import pathlib\npathlib.Path('sweep-1').mkdir()\n"
+    + "pathlib.Path('sweep-1/run.log').write_text('what it did')\n"
+    + SAYS.format(False),
     "leaves": SAYS.format(True)
     + "import subprocess, sys\n"
     + "print(subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']).pid)",
@@ -47,6 +52,8 @@ Packed = Callable[..., list[Finding]]
 @pytest.fixture
 def packed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Packed:
     """Runs a pack of checks that are the given programs, by name."""
+
+    monkeypatch.setenv("DLPERF_MPI", "none")  # it is tried in a test of its own
 
     def run(budget_s: float = 60.0, limit_s: float = 20.0, **programs: str) -> list[Finding]:
         checks = [Check(name, name, name, limit_s) for name in programs]
@@ -80,11 +87,14 @@ def test_the_table_has_a_row_for_each_finding_and_for_a_check_that_ended_badly(
     ]
     assert rows[3].value == "exit code 1: words | the last words"
     assert "| crashes | one | 1 | 1 | ok |" in (tmp_path / "acceptance.md").read_text()
+    with zipfile.ZipFile(tmp_path / "acceptance.zip") as kept:
+        assert kept.namelist() == ["badly.log", "crashes.log", "silent.log"]
+        assert kept.read("crashes.log").decode().endswith("words\nthe last words\n")
     written = json.loads((tmp_path / "acceptance.json").read_text())
     assert not written["ok"] and [row["verdict"] for row in written["rows"]].count("FAIL") == 3
 
 
-def test_a_check_that_hangs_is_killed_and_its_findings_stay(
+def test_a_check_that_hangs_is_cut_and_its_findings_stay(
     packed: Packed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pack, "_LEAST_S", 0.1)
@@ -92,17 +102,44 @@ def test_a_check_that_hangs_is_killed_and_its_findings_stay(
     rows = packed(**chosen("hangs", "well"), limit_s=2.0)
     assert found(rows) == [
         ("hangs", "one", "ok"),
-        ("hangs", "ends", "FAIL"),
+        ("hangs", "ends", "cut"),
         ("well", "one", "ok"),
     ]
+    assert not failed(rows)
 
 
-def test_what_a_check_started_ends_with_it(tmp_path: Path) -> None:
+def test_the_directory_of_a_sweep_that_failed_is_kept(packed: Packed, tmp_path: Path) -> None:
+    packed(**chosen("well", "sweeps"))
+    with zipfile.ZipFile(tmp_path / "acceptance.zip") as kept:
+        assert kept.namelist() == ["sweeps.log", "sweeps/sweep-1/run.log"]
+        assert kept.read("sweeps/sweep-1/run.log") == b"what it did"
+    packed(**chosen("well"))
+    assert not (tmp_path / "acceptance.zip").exists()
+
+
+def test_a_check_finds_the_package_wherever_it_runs(packed: Packed, tmp_path: Path) -> None:
+    where = "import dlperf_hpc, os; print(os.getcwd(), os.environ['PYTHONPATH'])\n"
+    rows = packed(elsewhere=where + SAYS.format(False))
+    assert found(rows) == [("elsewhere", "one", "FAIL")]
+    with zipfile.ZipFile(tmp_path / "acceptance.zip") as kept:
+        here, places = kept.read("elsewhere.log").decode().splitlines()[0].split()
+    assert not Path(here).exists()
+    assert {str(ROOT), str(ROOT / "benchmarks")} <= set(places.split(os.pathsep))
+
+
+def test_each_call_has_its_own_limits() -> None:
+    calls = [pack.chosen([number]) for number in CHECKS[0].calls]
+    assert all(sum(check.limit_s for check in call) <= 530 for call in calls)
+    assert {check for call in calls for check in call} == set(CHECKS)
+    assert pack.chosen([]) == list(CHECKS)
+    assert pack.chosen(["sweep"]) == [check for check in CHECKS if check.name == "sweep"]
+
+
+def test_what_a_check_started_ends_with_it() -> None:
     command = [sys.executable, "-c", PROGRAMS["leaves"]]
-    with (tmp_path / "output").open("w+b") as output:
-        assert pack._run(command, output, 20.0) == 0
-        output.seek(0)
-        left = output.read().decode().split()
+    code, printed = pack._run(command, 20.0, dict(os.environ))
+    assert code == 0
+    left = printed.split()
     pid = next(int(word) for word in left if word.isdigit() and int(word) > 1)
     for _ in range(100):
         if not _runs(pid):
@@ -126,9 +163,23 @@ def test_what_the_budget_does_not_reach_is_no_failure(packed: Packed) -> None:
     assert not failed(rows)
 
 
-def test_without_an_environment_nothing_else_is_begun(packed: Packed) -> None:
-    rows = packed(**{FIRST: PROGRAMS["badly"], "well": PROGRAMS["well"]})
-    assert found(rows) == [(FIRST, "one", "FAIL"), ("well", "not begun", "skipped")]
+@pytest.mark.parametrize(("what", "goes_on"), [("card", False), ("all-reduce", True)])
+def test_without_a_card_nothing_else_is_begun(packed: Packed, what: str, goes_on: bool) -> None:
+    first = PROGRAMS["badly"].replace("'one'", f"'{what}'")
+    rows = packed(**{FIRST: first, "well": PROGRAMS["well"]})
+    second = ("well", "one", "ok") if goes_on else ("well", "not begun", "skipped")
+    assert found(rows) == [(FIRST, what, "FAIL"), second]
+
+
+def test_without_mpi_the_checks_run_with_one_process_and_a_row_says_so(
+    packed: Packed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("DLPERF_MPI")
+    monkeypatch.setattr(pack, "_MPI", "raise SystemExit('cannot load MPI library')")
+    says = "import os; assert os.environ['DLPERF_MPI'] == 'none'\n" + PROGRAMS["well"]
+    rows = packed(well=says)
+    assert found(rows) == [(FIRST, "MPI", "told"), ("well", "one", "ok")]
+    assert "cannot load MPI library" in rows[0].value
 
 
 def test_a_cell_cannot_break_the_table() -> None:
