@@ -4,12 +4,10 @@
 #   sh requirements/gpu.sh run DIR ARGUMENT...           there: the pack, by $PYTHON, which has torch, into $GPU_OUT
 set -eu
 cd "$(dirname "$0")/.."
-python=${PYTHON:-python3}
-action=$1 wheels=$2
+python=${PYTHON:-python3} action=$1 wheels=$2
 shift 2
 
 if [ "$action" = wheels ]; then
-    version=${1:-3.12}
     needs=$("$python" - <<'EOF'
 import tomllib
 project = tomllib.load(open("pyproject.toml", "rb"))["project"]
@@ -19,23 +17,21 @@ print("\n".join(need.partition(";")[0] for need in needs if "python_version <" n
 EOF
 )
     rm -rf "$wheels"
-    mkdir -p "$(dirname "$wheels")"
-    printf '%s\n' "$needs" > "$wheels.txt"
+    mkdir -p "$wheels"
     platforms=$(for name in manylinux_2_28 manylinux_2_27 manylinux_2_17 manylinux2014 manylinux_2_5 manylinux1; do
         printf -- '--platform %s_x86_64 ' $name; done)
     # shellcheck disable=SC2086
-    "$python" -m pip download --quiet --only-binary=:all: --implementation cp --python-version "$version" $platforms \
-        --constraint requirements/constraints.txt --dest "$wheels" --requirement "$wheels.txt"
-    rm "$wheels.txt"
+    printf '%s\n' "$needs" | "$python" -m pip download --quiet --only-binary=:all: --implementation cp $platforms \
+        --python-version "${1:-3.12}" --constraint requirements/constraints.txt --dest "$wheels" --requirement /dev/stdin
     # An image with PyTorch has these, as transformers, pandas and matplotlib need them.
     for name in numpy pandas matplotlib pillow fonttools kiwisolver contourpy cycler pyparsing python_dateutil six \
-        tzdata packaging rich pygments markdown_it_py mdurl jinja2 markupsafe typing_extensions; do
+        tzdata packaging rich pygments markdown_it_py mdurl jinja2 markupsafe; do
         rm -f "$wheels/$name"-*.whl
     done
-    du -sm "$wheels"
-    exit
+    exec du -sm "$wheels"
 fi
 
+export PYTHONUNBUFFERED=1
 set -- --out "${GPU_OUT:-gpu-$(date +%Y%m%d-%H%M%S)}" "$@"
 if ! ls "$wheels"/*.whl > /dev/null 2>&1; then # this Python has all, MPI included
     exec "$python" -m dlperf_hpc.acceptance.pack "$@"

@@ -17,15 +17,14 @@ import torch
 from torch import Tensor, nn
 
 from dlperf_hpc.acceptance.pack import Finding, judged, skipped
-from dlperf_hpc.acceptance.training import SMALL, case
+from dlperf_hpc.acceptance.training import SMALL, apart, case
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.device import AUTOCAST
 
 _BOUNDS = {"fp32": (1e-5, 1e-4), "tf32": (1e-3, 4e-3), "bf16": (2e-2, 2e-2), "fp16": (2e-2, 2e-2)}
 """Relative difference of the loss, and of all gradients by their norm. tf32 rounds the factors to
 2^-11, and a gradient is some ten products deep."""
-_COMPILER = {"cuda": "inductor", "cpu": "aot_eager"}
-"""What compiles: a rehearsal leaves inductor, which compiles C++, to ``matrix`` and ``tuned``."""
+_COMPILER = {"cuda": "inductor", "cpu": "aot_eager"}  # inductor compiles C++ for a CPU: too long
 LACKING = "transformers is not installed, or this is no checkout"
 
 Tensors = dict[str, Tensor]
@@ -111,9 +110,7 @@ def _result(
 def _compared(what: str, found: Result, reference: Result, precision: str) -> Finding:
     most_loss, most_gradient = _BOUNDS[precision]
     loss = abs(found[0] - reference[0]) / abs(reference[0])
-    apart = sum(float((a - b).square().sum()) for a, b in zip(found[1], reference[1]))
-    whole = sum(float(b.square().sum()) for b in reference[1])
-    gradient = (apart / whole) ** 0.5
+    gradient = apart(found[1], reference[1])
     holds = loss <= most_loss and gradient <= most_gradient and len(found[1]) == len(reference[1])
     value, goal = f"loss {loss:.1e}, gradients {gradient:.1e}", f"{most_loss:g}, {most_gradient:g}"
     return judged(what, value, goal, holds)

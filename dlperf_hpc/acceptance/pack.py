@@ -1,10 +1,9 @@
 """Run the checks, each as a process of its own with its own limit, and keep the table:
 ``python -m dlperf_hpc.acceptance.pack --out DIR``.
 
-Whatever a check does (it crashes, hangs, leaves processes behind), the pack goes on, and the check
-is a row. The files in the directory are written again after each check. The pack itself needs the
-standard library alone; a check is a generator of findings in a module that may import torch. Exit
-code: 0 no row says FAIL, 1 a row says FAIL, 2 invalid request.
+Whatever a check does (it crashes, hangs, leaves processes behind), the pack goes on. Its files are
+written again after each check. It needs the standard library alone; a check is a generator of
+findings in a module that may import torch. Exit code: 0 no FAIL, 1 a FAIL, 2 invalid request.
 """
 
 from __future__ import annotations
@@ -43,9 +42,8 @@ CARD, IMPORTS = "card", "imports"
 """Rows of the first check: where one says FAIL, no other check can say anything."""
 
 _MARK = "dlperf_acceptance "  # begins a line of a check's output that holds a finding
-_LEAST_S = 5.0  # a check that has less is not started
+_LEAST_S, _GRACE_S = 5.0, 3.0  # a check that has less is not started
 _LAST_LINES = 4  # of a check that crashed
-_GRACE_S = 3.0
 _SLOWER = {"cuda": 1, "cpu": 4}  # a rehearsal's machine has much else to do
 _MOST_BYTES = 2**22  # of one file that is kept
 _MPI = "from mpi4py import MPI; print(MPI.COMM_WORLD.Get_size())"
@@ -152,10 +150,8 @@ def run_pack(
     show: Callable[[str], None] = print,
 ) -> list[Finding]:
     """Run the checks that ``only`` chooses, in their order; the rows, which are in ``out`` as well.
-
     ``device`` is ``cuda`` or ``cpu`` (a rehearsal: each check at its smallest). A check that the
-    budget does not reach gives a skipped row.
-    """
+    budget does not reach gives a skipped row."""
     make_output_directory(out)
     (out / KEPT).unlink(missing_ok=True)
     env, allowed, start = _environment(), 0.0, time.monotonic()
@@ -208,8 +204,7 @@ def _last(lines: Sequence[str]) -> str:
 def _checked(
     check: Check, device: str, left_s: float, env: dict[str, str], out: Path
 ) -> list[Finding]:
-    """The findings of a check, which runs in a directory of its own: its sweeps lie there. Then how
-    it ended, if not well."""
+    """The findings of a check, which runs in a directory of its own, and how it ended if badly."""
     if left_s < _LEAST_S:
         return [skipped("not reached", "the budget was used up")]
     findings, words = list[Finding](), list[str]()

@@ -106,10 +106,8 @@ class _Machine:
 
     def dlperf(self, *words: object, **env: str) -> subprocess.CompletedProcess[str]:
         """``dlperf WORDS`` by this Python; what it prints is caught."""
-        command = [sys.executable, "-m", "dlperf_hpc", *map(str, words)]
-        return subprocess.run(
-            command, cwd=self.here, env={**os.environ, **env}, capture_output=True, text=True
-        )
+        command, env = [sys.executable, "-m", "dlperf_hpc", *map(str, words)], {**os.environ, **env}
+        return subprocess.run(command, cwd=self.here, env=env, capture_output=True, text=True)
 
     def sweep(self, **env: str) -> subprocess.CompletedProcess[str]:
         return self.dlperf("sweep", self.path, "--logs", self.here / "logs", "--no-check", **env)
@@ -150,8 +148,7 @@ def endings(device: str) -> Iterator[Finding]:
 
 def _ended(what: str, device: str, status: str, fault: str = "", **fields: object) -> Finding:
     row = _run_alone(device, {"DLPERF_FAULT": fault}, iteration_s=_HANG_S, **fields)
-    value = f"{row['status']}: {row['reason']}"[:200]
-    return judged(what, value, status, row["status"] == status)
+    return judged(what, f"{row['status']}: {row['reason']}"[:200], status, row["status"] == status)
 
 
 def _run_alone(device: str, env: dict[str, str], **fields: object) -> dict[str, Any]:

@@ -30,23 +30,19 @@ from dlperf_hpc.train.torch.ddp import DdpSession
 from dlperf_hpc.train.torch.device import AUTOCAST
 
 GOALS = {("bert-large", 512): 0.50, ("gpt2-small", 1024): 0.45, ("gpt2-medium", 1024): 0.50}
-"""MFU in bf16 and mode ``tuned`` on H100 and H200 by model and tokens of a sample: reported, never
-a FAIL."""
+"""MFU in bf16 and mode ``tuned`` on H100 and H200: reported, never a FAIL."""
 
 _OURS = "dlperf_hpc"
-_SIZES = {"bert-base": (128, 256), "bert-large": (512, 32)}
+_SIZES = {"bert-base": (128, 256), "bert-large": (512, 32)}  # tokens, samples: they fit 80 GB
 _SIZES |= {"gpt2-small": (1024, 32), "gpt2-medium": (1024, 16)}
-"""Tokens and batch size: the largest that are sure to fit 80 GB."""
 _FEWEST_WINDOWS, _FEWEST_ITERATIONS = 6, 5  # below these a ratio would be noise
 _SHARE = 0.6  # of the data sheet's dense peak; chosen before any card was measured
-_LOAD_S = 6.0
-_WATCHED_S = 1.2  # eight looks of the watcher's
+_LOAD_S, _WATCHED_S = 6.0, 1.2  # the latter has eight looks of the watcher's
 _WATCHING = 0.01  # a card's clock alone moves such a window by several tenths of a percent
 _WRAPPER = 0.02  # benchmarks/wrapper_cost.py asks for 0.005; a second's windows jitter more
 _LEFT_MB = 4.0  # beside what the first session leaves: cuBLAS keeps a workspace
 _BATCHES = (16, 32, 48, 96)
-_PROFILED = 3  # iterations
-_MOST_KERNELS = 8
+_PROFILED, _MOST_KERNELS = 3, 8  # iterations, names
 _NAMED = "is_user_annotation"  # where PyTorch has it
 _LONGEST = 60  # characters of a kernel's name: templates have hundreds
 
@@ -83,8 +79,7 @@ def _cases(device: str, mode: str) -> Iterator[Case]:
 
 
 def _compared(case: Case, huggingface: WorkloadDeclaration | None = None) -> Iterator[Finding]:
-    """Our model; eager, ours without DDP, whose copies a lone rank pays for nothing; and
-    transformers': windows in turn."""
+    """Ours; eager, ours without DDP, whose copies are for nothing; transformers': in turn."""
     what = f"{case.model} {case.seq_len} {case.precision} {case.mode}"
     ours, lone = registry().workloads[case.model], {**dict(case.options), "one_rank": "plain"}
     compared = {_OURS: (case, ours)}

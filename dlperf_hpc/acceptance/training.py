@@ -29,8 +29,7 @@ from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.torch.ddp import DdpSession
 from dlperf_hpc.train.torch.device import AUTOCAST, observed_fp32
 
-SMALL = ["bert-tiny", "gpt2-tiny"]
-"""Models that fit any device; a sample has 64 tokens."""
+SMALL = ["bert-tiny", "gpt2-tiny"]  # a sample has 64 tokens
 EAGER, COMPILED, TUNED = MODES
 _PRECISIONS = ["fp32", "tf32", *AUTOCAST]
 
@@ -50,9 +49,8 @@ _BOUNDS = {
     "calls for memory": (("cudaMalloc", "cudaFree"), 0, 0),
     "launches": (("cudaLaunch", "cuLaunch"), _WINDOW, _MANY),
 }
-"""Fewest and most events of a window by the names that CUDA's runtime and PyTorch have for them.
-The window waits once, at its end; the profiler waits once more for itself. One that sees no launch
-sees no wait either."""
+"""Fewest and most events of a window by their names. The window waits once, at its end; the
+profiler once more for itself. One that sees no launch sees no wait either."""
 
 
 def case(model: str, device: str, precision: str = "fp32", **more: Any) -> Case:
@@ -100,8 +98,7 @@ def window(opened: DdpSession, iterations: int) -> float:
 
 
 def in_turn(sides: Sequence[Callable[[], float]], rounds: int) -> list[list[float]]:
-    """What each side gives, round by round; each round begins with another side, so that a drift
-    of the machine meets all alike."""
+    """What each side gives, round by round, each of which begins with another side."""
     found: list[list[float]] = [[] for _ in sides]
     for number in range(rounds):
         for place in range(len(sides)):
@@ -120,8 +117,7 @@ def median_ratio(over: Sequence[float], under: Sequence[float]) -> tuple[float, 
 
 def seconds(work: Callable[[], object]) -> float:
     """Median seconds of a call, the device's own work included."""
-    median: float = Timer("work()", globals={"work": work}).blocked_autorange().median
-    return median
+    return float(Timer("work()", globals={"work": work}).blocked_autorange().median)
 
 
 def profiled(opened: DdpSession, iterations: int) -> Any:
@@ -254,23 +250,22 @@ def _products(opened: DdpSession) -> str:
 
 
 def checkpoint(device: str) -> Iterator[Finding]:
-    """10 iterations, a checkpoint, and 10 more are 20 iterations, for AdamW, LAMB, and a loss
-    scale; dropout goes on where it was. Beside it a control, whose optimizer begins anew."""
+    """10 iterations, a checkpoint, and 10 more are 20 iterations; without the optimizer's state
+    they are not."""
     pairs = {"cuda": itertools.product(("adamw", "lamb"), ("fp32", "fp16"))}
     for optimizer, name in pairs.get(device, [("adamw", "fp32"), ("lamb", "fp32")]):
         config = _with_optimizer(device, optimizer, name)
         (loss, whole), (again, resumed), (_, wiped) = _ends(config)
-        apart, control = _apart(resumed, whole), _apart(wiped, whole)
-        value = f"loss {loss:.6f} and {again:.6f}, parameters {apart:.1e} apart"
+        away, control = apart(resumed, whole), apart(wiped, whole)
+        value = f"loss {loss:.6f} and {again:.6f}, parameters {away:.1e} apart"
         value += f", {control:.1e} without the optimizer's state"
-        holds = abs(loss - again) <= _LOSSES_APART * abs(loss) and control > _CONTROL * apart
+        holds = abs(loss - again) <= _LOSSES_APART * abs(loss) and control > _CONTROL * away
         goal = f"{_LOSSES_APART:g}; {_CONTROL} times that without"
         yield judged(f"{optimizer} {name}", value, goal, holds)
 
 
 def _ends(config: Case) -> Iterator[tuple[float, list[torch.Tensor]]]:
-    """The last loss and the parameters of 20 iterations in one session, of 10 and 10 in two, and of
-    these with an optimizer that begins anew."""
+    """Last loss and parameters: whole, resumed, and resumed with an optimizer that begins anew."""
     saved = Path(tempfile.mkdtemp()) / "checkpoint"
     for part in ("whole", "resumed", "wiped"):
         with session(config) as opened:
@@ -287,8 +282,7 @@ def _ends(config: Case) -> Iterator[tuple[float, list[torch.Tensor]]]:
     shutil.rmtree(saved.parent)
 
 
-def _apart(parameters: list[torch.Tensor], reference: list[torch.Tensor]) -> float:
+def apart(found: list[torch.Tensor], reference: list[torch.Tensor]) -> float:
     """The norm of what differs over the norm of all."""
-    pairs = list(zip(parameters, reference))
-    apart = sum(float((a - b).double().square().sum()) for a, b in pairs)
-    return math.sqrt(apart / sum(float(b.double().square().sum()) for _, b in pairs))
+    differences = sum(float((a - b).double().square().sum()) for a, b in zip(found, reference))
+    return math.sqrt(differences / sum(float(b.double().square().sum()) for b in reference))

@@ -37,6 +37,7 @@ NEWER_PYTHON = "give this environment a Python 3.9 or newer in the site profile"
 _PACKAGES = {"mpi4py": "mpi4py mpich", "torch": "torch numpy"}
 _RECIPES = ("tensorflow", "deepspeed", "horovod")  # of `dlperf env`
 _PATIENCE_S = 5.0
+_DDP_WATCHES = 11  # iterations, the first of which DDP's logger looks at
 _NETWORK = {
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "panfs", "wekafs"),
     *("pvfs2", "orangefs", "glusterfs", "quobyte", "vast"),
@@ -102,6 +103,16 @@ def examine(manifest: Manifest, site: Site, engine: Engine, root: Path) -> Itera
     of_programs = examine_programs(manifest, site, partial(grade_of, engine, root))
     yield from (each for each in of_programs if each.grade != "ok")
     yield from engine.preflight(site, manifest.arrays)
+    cases = [run.case for array in manifest.arrays for run in array.tasks]
+    on_gpus = any(
+        (case.framework, case.device, case.launch) == ("ddp", "cuda", "") for case in cases
+    )
+    if on_gpus and manifest.measure.warmup < _DDP_WATCHES:
+        seen = f"measure.warmup = {manifest.measure.warmup}: DDP's own logger waits for the GPU in"
+        to_do = f"set measure.warmup to {_DDP_WATCHES} or more"
+        yield CheckResult(
+            "warn", "warmup", f"{seen} the first {_DDP_WATCHES - 1} iterations", to_do
+        )
 
 
 def _of_environment(

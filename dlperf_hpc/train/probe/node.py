@@ -230,11 +230,14 @@ def _by_nvml() -> list[dict[str, Any]]:
 
         memory = ask("nvmlDeviceGetMemoryInfo")
         rows = ask("nvmlDeviceGetRemappedRows")
+        most = range(ask("nvmlDeviceGetMaxMigDeviceCount") or 0)
+        slices = [each for i in most if (each := ask("nvmlDeviceGetMigDeviceHandleByIndex", i))]
         processes = ask("nvmlDeviceGetComputeRunningProcesses") or []
         devices.append(
             {
                 "index": index,
                 "uuid": _text(ask("nvmlDeviceGetUUID")),
+                "slices": [_text(ask("nvmlDeviceGetUUID", handle=each)) for each in slices],
                 "name": _text(ask("nvmlDeviceGetName")),
                 "used_mib": memory.used >> 20 if memory else None,
                 "celsius": ask("nvmlDeviceGetTemperature", 0),
@@ -265,12 +268,18 @@ def _by_command() -> list[dict[str, Any]] | None:
 
 
 def _visible(devices: list[dict[str, Any]], visible: str | None) -> list[dict[str, Any]]:
-    """Those that CUDA_VISIBLE_DEVICES lets through; as CUDA, up to the first that is not there."""
+    """Those that CUDA_VISIBLE_DEVICES lets through; as CUDA, up to the first that is not there. A
+    slice (MIG) is its GPU by another UUID; the older of its names has the GPU's in it."""
     if visible is None:
         return devices
     chosen = []
     for word in (part.strip() for part in visible.split(",")):
-        match = [d for d in devices if word == str(d["index"]) or (word and word in d["uuid"])]
+        match = [
+            d for d in devices if word == str(d["index"]) or (word and d["uuid"].startswith(word))
+        ]
+        if word.startswith("MIG-"):
+            whole = [d for d in devices if word in d.get("slices", ()) or d["uuid"] in word]
+            match = [{**d, "uuid": word} for d in whole]
         if not match:
             break
         chosen.append(match[0])

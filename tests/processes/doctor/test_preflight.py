@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from dlperf_hpc.engines.base import CheckResult, Engine
 from dlperf_hpc.engines.local import LocalEngine
 from dlperf_hpc.engines.plan import make_manifest
 from dlperf_hpc.engines.site import Site
+from dlperf_hpc.model.case import Measure
 from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.registry import registry
 
@@ -49,6 +51,20 @@ def told(found: Sequence[CheckResult]) -> list[tuple[str, str]]:
 
 def test_nothing_is_said_of_what_is_well(tmp_path: Path) -> None:
     assert seen(tmp_path, {}, get_engine("local"), "ddp") == []
+
+
+@pytest.mark.parametrize(
+    ("warmup", "device", "warned"),
+    [(10, "cuda", True), (11, "cuda", False), (4, "cpu", False), (4, "auto", False)],
+)
+def test_a_warm_up_that_ddps_logger_looks_into(
+    tmp_path: Path, warmup: int, device: str, warned: bool
+) -> None:
+    made = manifest([a_run(framework="ddp", device=device)])
+    found = list(
+        examine(replace(made, measure=Measure(warmup=warmup)), Site(), Detached(), tmp_path)
+    )
+    assert [each for each in told(found) if each[1] == "warmup"] == [("warn", "warmup")] * warned
 
 
 @pytest.mark.parametrize(("engine", "grade"), [(LocalEngine(), "FAIL"), (Detached(), "warn")])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +13,7 @@ from dlperf_hpc.errors import WorldError
 from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.timer import config
 from dlperf_hpc.train.probe import __main__ as probe
-from dlperf_hpc.train.probe.node import LAUNCHERS, TORCHRUN, launched
+from dlperf_hpc.train.probe.node import LAUNCHERS, TORCHRUN, gpus, launched
 from dlperf_hpc.train.program import launching
 from dlperf_hpc.train.ranks import World, check, is_without_mpi, launcher_rank
 
@@ -137,3 +139,41 @@ def test_what_no_launcher_tells_whole(
 def test_ranks_that_lie_unevenly_have_no_topology(count: str) -> None:
     env = {**SRUN, "SLURM_STEP_NUM_TASKS": "6", "SLURM_STEP_TASKS_PER_NODE": count}
     assert config.launched(env).size == 6 and config.launched(env).topology is None
+
+
+NVML = SimpleNamespace(
+    NVMLError=KeyError,
+    nvmlInit=lambda: None,
+    nvmlDeviceGetCount=lambda: 2,
+    nvmlDeviceGetHandleByIndex=lambda index: f"GPU-{index}",
+    nvmlDeviceGetUUID=lambda handle: handle,
+    nvmlDeviceGetName=lambda _: "NVIDIA H100 80GB HBM3",
+    nvmlDeviceGetMaxMigDeviceCount=lambda handle: 7 * (handle == "GPU-1"),
+    nvmlDeviceGetMigDeviceHandleByIndex=lambda _, index: {0: "MIG-a", 1: "MIG-b"}[index],
+)
+"""Two GPUs, the second in two slices, of a library that is faked."""
+
+
+@pytest.mark.parametrize(
+    ("visible", "uuids"),
+    [
+        (None, ["GPU-0", "GPU-1"]),
+        ("1", ["GPU-1"]),
+        ("GPU-0,MIG-b", ["GPU-0", "MIG-b"]),
+        ("MIG-a,MIG-b", ["MIG-a", "MIG-b"]),
+        ("MIG-GPU-1/3/0", ["MIG-GPU-1/3/0"]),
+        ("MIG-c", []),
+        ("-1", []),
+        ("", []),
+    ],
+)
+def test_what_the_words_of_cuda_visible_devices_let_through(
+    monkeypatch: pytest.MonkeyPatch, visible: str | None, uuids: list[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", NVML)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    found = gpus()
+    assert found["source"] == "NVML"
+    assert [device["uuid"] for device in found["devices"]] == uuids
