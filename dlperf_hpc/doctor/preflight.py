@@ -103,6 +103,10 @@ def examine(manifest: Manifest, site: Site, engine: Engine, root: Path) -> Itera
     of_programs = examine_programs(manifest, site, partial(grade_of, engine, root))
     yield from (each for each in of_programs if each.grade != "ok")
     yield from engine.preflight(site, manifest.arrays)
+    yield from _warmup(manifest)
+
+
+def _warmup(manifest: Manifest) -> Iterator[CheckResult]:
     cases = [run.case for array in manifest.arrays for run in array.tasks]
     on_gpus = any(
         (case.framework, case.device, case.launch) == ("ddp", "cuda", "") for case in cases

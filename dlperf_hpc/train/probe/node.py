@@ -26,6 +26,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Callable, NamedTuple
 
 _IMPORT_LIMIT_S = 90.0
@@ -231,7 +232,7 @@ def _by_nvml() -> list[dict[str, Any]]:
         memory = ask("nvmlDeviceGetMemoryInfo")
         rows = ask("nvmlDeviceGetRemappedRows")
         most = range(ask("nvmlDeviceGetMaxMigDeviceCount") or 0)
-        slices = [each for i in most if (each := ask("nvmlDeviceGetMigDeviceHandleByIndex", i))]
+        slices = filter(None, map(partial(ask, "nvmlDeviceGetMigDeviceHandleByIndex"), most))
         processes = ask("nvmlDeviceGetComputeRunningProcesses") or []
         devices.append(
             {
@@ -269,21 +270,24 @@ def _by_command() -> list[dict[str, Any]] | None:
 
 def _visible(devices: list[dict[str, Any]], visible: str | None) -> list[dict[str, Any]]:
     """Those that CUDA_VISIBLE_DEVICES lets through; as CUDA, up to the first that is not there. A
-    slice (MIG) is its GPU by another UUID; the older of its names has the GPU's in it."""
+    slice (MIG) is its GPU by another UUID."""
     if visible is None:
         return devices
     chosen = []
     for word in (part.strip() for part in visible.split(",")):
-        match = [
-            d for d in devices if word == str(d["index"]) or (word and d["uuid"].startswith(word))
-        ]
-        if word.startswith("MIG-"):
-            whole = [d for d in devices if word in d.get("slices", ()) or d["uuid"] in word]
-            match = [{**d, "uuid": word} for d in whole]
+        match = [device for device in devices if _names(word, device)]
         if not match:
             break
-        chosen.append(match[0])
+        chosen.append({**match[0], "uuid": word} if word.startswith("MIG-") else match[0])
     return chosen
+
+
+def _names(word: str, device: dict[str, Any]) -> bool:
+    """Whether a word of CUDA_VISIBLE_DEVICES names this device or a slice of it, whose older name
+    has the UUID of the device in it."""
+    if word.startswith("MIG-"):
+        return word in device.get("slices", ()) or device["uuid"] in word
+    return word == str(device["index"]) or (word != "" and device["uuid"].startswith(word))
 
 
 def share_out(
