@@ -233,6 +233,7 @@ def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     having = [node for node in firsts if node["gpus"]["devices"]]
     if not having:
         return
+    yield from _compiler(trial, having)
     if any(node["gpus"]["source"] != "NVML" for node in having):
         seen = "no nvidia-ml-py in this environment to ask"
         yield trial.found("skipped", "gpu health", seen, "pip install nvidia-ml-py")
@@ -246,6 +247,17 @@ def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
         return
     seen = "no uncorrected memory errors, no throttling, nobody else's processes"
     yield trial.found("ok", "gpu health", seen)
+
+
+def _compiler(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
+    """What torch.compile lacks, where there is a torch."""
+    for node in firsts:
+        lacking = node.get("cannot_compile", [])
+        if lacking and "torch" in node["modules"]:
+            seen = f"{node['host']} lacks {' and '.join(lacking)}"
+            to_do = 'mode = "compile" and "tuned" will fail: install gcc and Python\'s headers'
+            yield trial.found("warn", "compiler", seen, f"{to_do} (python3-dev), or load them")
+            return
 
 
 def _count(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:

@@ -24,7 +24,17 @@ from typing import Any
 
 from . import MARK
 from .bandwidth import gpu_allreduce, host_allreduce, sweeps
-from .node import cpus, gpus, imported, installed, launched, own_steps, ports, share_out
+from .node import (
+    cannot_compile,
+    cpus,
+    gpus,
+    imported,
+    installed,
+    launched,
+    own_steps,
+    ports,
+    share_out,
+)
 
 # Writes of up to 4096 bytes to a pipe do not mix. Slurm takes what has come in pieces of 1024 bytes
 # and ends a line behind each: a line may be cut anywhere. So it has its length and a sum.
@@ -109,6 +119,7 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
     names = [name for name in arguments.modules.split(",") if name]
     facts["modules"] = {name: imported(name, arguments.checkout) for name in names}
     facts["installed"] = installed()
+    facts["cannot_compile"] = cannot_compile()
     paths = os.path.join(arguments.directory, "paths")
     with contextlib.suppress(OSError, ValueError), open(paths, encoding="utf-8") as file:
         facts["lacking"] = [path for path in json.load(file) if not os.path.exists(path)]

@@ -22,8 +22,10 @@ import importlib.metadata
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
+import sysconfig
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
@@ -182,6 +184,15 @@ def installed() -> dict[str, str]:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             found[name] = importlib.metadata.version(name)
     return found
+
+
+def cannot_compile() -> list[str]:
+    """What torch.compile needs for a GPU and is not here: Triton, which makes its kernels, compiles
+    C that includes Python's header."""
+    header = os.path.join(sysconfig.get_path("include"), "Python.h")
+    compilers = os.environ.get("CC"), shutil.which("gcc"), shutil.which("clang")
+    there = {"a C compiler (gcc, clang, or CC)": any(compilers), header: os.path.exists(header)}
+    return [name for name, found in there.items() if not found]
 
 
 def gpus() -> dict[str, Any]:

@@ -126,6 +126,16 @@ def test_gpus_seen_against_gpus_asked_and_their_health() -> None:
         assert word in health.seen
 
 
+def test_what_torch_compile_needs_is_a_warning_where_it_lacks() -> None:
+    both, torch = [gpu(), gpu(index=1)], {"torch": {"version": "2", "devices": 2}}
+    lacking = ["/usr/include/python3.12/Python.h"]
+    (_, found, _) = gpus_judged(both, modules=torch, cannot_compile=lacking)
+    assert (found.grade, found.check) == ("warn", "compiler") and lacking[0] in found.seen
+    for modules, lacks in ((torch, []), ({}, lacking)):
+        found_too = gpus_judged(both, modules=modules, cannot_compile=lacks)
+        assert [each.check for each in found_too] == ["gpus", "gpu health"]
+
+
 def shown(*numbers: int) -> dict[str, Any]:
     devices = [gpu(index=0, uuid=f"GPU-{number}") for number in numbers]
     return {"visible": "0", "source": "NVML", "devices": devices}

@@ -13,7 +13,7 @@ from dlperf_hpc.errors import WorldError
 from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.timer import config
 from dlperf_hpc.train.probe import __main__ as probe
-from dlperf_hpc.train.probe.node import LAUNCHERS, TORCHRUN, gpus, launched
+from dlperf_hpc.train.probe.node import LAUNCHERS, TORCHRUN, cannot_compile, gpus, launched
 from dlperf_hpc.train.program import launching
 from dlperf_hpc.train.ranks import World, check, is_without_mpi, launcher_rank
 
@@ -177,3 +177,17 @@ def test_what_the_words_of_cuda_visible_devices_let_through(
     found = gpus()
     assert found["source"] == "NVML"
     assert [device["uuid"] for device in found["devices"]] == uuids
+
+
+def test_what_torch_compile_lacks(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "Python.h").touch()
+    (tmp_path / "gcc").touch(0o755)
+    monkeypatch.setattr("sysconfig.get_path", lambda _name: str(tmp_path))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    assert cannot_compile() == []
+    (tmp_path / "gcc").unlink()
+    (tmp_path / "Python.h").unlink()
+    assert len(cannot_compile()) == 2
+    monkeypatch.setenv("CC", "icx")
+    assert cannot_compile() == [str(tmp_path / "Python.h")]
