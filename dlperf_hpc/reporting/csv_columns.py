@@ -89,24 +89,24 @@ _RATES: tuple[Column[CaseSummary], ...] = (
     _number("samples_per_s_high", _RATE, _UPPER, _rate(_HIGH)),
     _number("ci_coverage", "fraction", "true coverage of that interval; empty for 1 run",
             "sample.interval.coverage"),
-    _number("samples_per_s_mean", _RATE, "arithmetic mean, for comparison with DLPerf's "
-            "average_speed; nothing here is computed from it", _rate("mean")),
+    _number("samples_per_s_mean", _RATE, "arithmetic mean, only for comparison with DLPerf's "
+            "average_speed", _rate("mean")),
     _number("samples_per_s_min", _RATE, _SLOWEST, _rate("minimum")),
     _number("samples_per_s_max", _RATE, _FASTEST, _rate("maximum")),
     _number("spread", "fraction", "(max - min) / median", "sample.spread"),
     _number("samples_per_s_per_device", _RATE, "median / devices",
             lambda s: s.per_device(_RATE)),
     _number("tokens_per_s", _TOKENS, "median of the runs that count, over all devices: "
-            "samples_per_s x seq_len, so that padding counts, or where the length is not known as "
-            "the program prints it", _tokens("median")),
+            "samples_per_s x seq_len (padding counts), or for an unknown length as the program "
+            "prints it", _tokens("median")),
     _number("tokens_per_s_low", _TOKENS, _LOWER, _tokens(_LOW)),
     _number("tokens_per_s_high", _TOKENS, _UPPER, _tokens(_HIGH)),
     _number("tokens_per_s_min", _TOKENS, _SLOWEST, _tokens("minimum")),
     _number("tokens_per_s_max", _TOKENS, _FASTEST, _tokens("maximum")),
     _number("tokens_per_s_per_device", _TOKENS, "median / devices",
             lambda s: s.per_device(_TOKENS)),
-    _number("figure", _OWN, "median of the runs that count, over all devices, of a program whose "
-            "figure is neither in samples/s nor in tokens/s", _own("median")),
+    _number("figure", _OWN, "median of the runs that count, over all devices, in a unit of the "
+            "program's own", _own("median")),
     _text("figure_unit", "unit of that figure: a rate, as GFLOP/s", lambda s: own_unit(s.samples)),
     _number("figure_low", _OWN, _LOWER, _own(_LOW)),
     _number("figure_high", _OWN, _UPPER, _own(_HIGH)),
@@ -120,18 +120,18 @@ _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
     _number("base_samples_per_s", _RATE, _BASE, _base_rate("median")),
     _number("base_low", _RATE, _BASE_LOWER, _base_rate(_LOW)),
     _number("base_high", _RATE, _BASE_UPPER, _base_rate(_HIGH)),
-    _number("speedup", "ratio", "samples_per_s / base_samples_per_s, or where speedup_of says so "
-            "the same of tokens_per_s or figure"),
-    _number("speedup_low", "ratio", "samples_per_s_low / base_high, or the same of tokens_per_s or "
-            "figure; empty for the base", "speedup_interval.low"),
-    _number("speedup_high", "ratio", "samples_per_s_high / base_low, or the same of tokens_per_s "
-            "or figure; empty for the base", "speedup_interval.high"),
-    _number("speedup_coverage", "fraction", "the speedup's interval covers at least this: the "
-            "product of the two coverages", "speedup_interval.coverage"),
+    _number("speedup", "ratio", "samples_per_s / base_samples_per_s, or that of the unit in "
+            "speedup_of"),
+    _number("speedup_low", "ratio", "samples_per_s_low / base_high, or that of the unit in "
+            "speedup_of; empty for the base", "speedup_interval.low"),
+    _number("speedup_high", "ratio", "samples_per_s_high / base_low, or that of the unit in "
+            "speedup_of; empty for the base", "speedup_interval.high"),
+    _number("speedup_coverage", "fraction", "least coverage of the speedup's interval: the product "
+            "of the two coverages", "speedup_interval.coverage"),
     _number("efficiency", "ratio", "speedup / (devices / devices of the base); 1 is linear"),
-    _number("efficiency_low", "ratio", "speedup_low / (devices / devices of the base)",
+    _number("efficiency_low", "ratio", "the speedup's same end / (devices / devices of the base)",
             "efficiency_interval.low"),
-    _number("efficiency_high", "ratio", "speedup_high / (devices / devices of the base)",
+    _number("efficiency_high", "ratio", "the speedup's same end / (devices / devices of the base)",
             "efficiency_interval.high"),
     _text("speedup_missing", "why there is no speedup"),
     _text("speedup_of", "throughput that speedup, efficiency, spread and ci_coverage are of: "
@@ -145,10 +145,7 @@ _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
     _number("base_figure_high", _OWN, _BASE_UPPER, _base_own(_HIGH)),
 )  # fmt: skip
 
-_SWEEP = (
-    "sweep that measured it, where several of the sweeps that the report is of measured the same "
-    "case"
-)
+_SWEEP = "sweep that measured it, where several sweeps of the report measured the same case"
 
 CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
     _text("series", "the case without its topology: one speedup curve", "case.series"),
@@ -159,7 +156,7 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
              "report, else as asked"),
     _text("scaling", "weak: global batch grows with the devices; strong: it is fixed; mixed: "
           "neither; empty for a series with one device count"),
-    _integer("runs", "", "runs known of, whatever became of them"),
+    _integer("runs", "", "runs of any status"),
     _integer("runs_ok", "", "runs that count: ended ok, with a number", "ok"),
     _text("statuses", "how many runs are in each status", "status_text"),
     *_RATES,
@@ -168,16 +165,15 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
     _integer("skipped_steps", "", "most optimizer steps skipped in any window that counts"),
     _number("iteration_ms", "ms", "time of the window / its iterations, median of the runs that "
             "count"),
-    _number("step_ms_p50", "ms", "the runs' own medians over the iterations of the slowest rank, "
-            "median of the runs that count; not of other programs' logs"),
+    _number("step_ms_p50", "ms", "median of step_ms_p50 of the runs that count; not of other "
+            "programs' logs"),
     _number("rank_spread_max", "fraction", "largest (slowest - fastest) / slowest of the ranks' "
             "times in any window that counts", "rank_spread"),
     _number("memory_mb_max", "MB", "largest peak memory of a device in any window that counts",
             "memory_mb"),
     _number("exposed_comm", "fraction", "share of an optimizer step that only gradient "
             "synchronisation takes, not hidden behind computation; median of the runs"),
-    _text("attention", "attention kernels of PyTorch that were seen in the runs that count, joined "
-          "by +"),
+    _text("attention", "PyTorch's attention kernels in the runs that count, joined by +"),
     _number("checkpoint_save_s", "s", "median time to save a checkpoint, over the runs that "
             "measured it"),
     _number("checkpoint_load_s", "s", "median time to load that checkpoint"),
@@ -191,11 +187,11 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
     _number("gpu_joules_per_sample", "J", "energy of all devices / samples, median of the runs",
             "joules_per_sample"),
     _number("tflops_per_device", "TFLOPS", "model FLOPs of the median, forward and backward, "
-            "padding included, per device; empty for a model or length that is not known"),
+            "padding included, per device; empty for an unknown model or length"),
     _number("mfu", "fraction", "tflops_per_device / dense peak of the accelerator in that "
             "precision; empty for an unknown accelerator and for CPUs"),
-    _text("nccl_transport", "which way NCCL's ranks talked, by its own lines, in the runs that "
-          "count; where these differ, all, separated by ' | '", lambda s: " | ".join(s.transports)),
+    _text("nccl_transport", "how the ranks talked by NCCL's own lines, in the runs that count; if "
+          "they differ, all, separated by ' | '", lambda s: " | ".join(s.transports)),
     _text("flags", "what is odd, as short names separated by spaces", lambda s: " ".join(s.flags)),
     _text("notes", "what the flags say, in sentences with figures, separated by ' | '",
           lambda s: " | ".join(s.notes)),
@@ -237,7 +233,7 @@ _EXTERNAL: tuple[Column[RunResult], ...] = (
     _text("format", "format of another program's log", _counted("external.format")),
     _text("evidence", "what the reader of that format rests on: real logs, quoted lines, source "
           "only; told in TOML: a user's table", _counted("external.evidence")),
-    _text("rule", "window rule by which the figure was taken from the log",
+    _text("rule", "window rule of the figure",
           _counted("external.rule")),
     _text("basis", "clock: time stamps; arrival: when a user's program printed its lines; timer: "
           "the Timer or hook in it; printed: the program's own figures; total: its one figure for "
@@ -271,14 +267,14 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     _text("status", "what became of it; only ok counts", "status.value"),
     _text("reason", "why it is not ok"),
     _number("samples_per_s", _RATE, "samples / elapsed_s, over all devices"),
-    _number("tokens_per_s", _TOKENS, "over all devices: samples_per_s x seq_len, so that padding "
-            "counts, or where the length is not known as the program prints it",
+    _number("tokens_per_s", _TOKENS, "over all devices: samples_per_s x seq_len (padding counts), "
+            "or for an unknown length as the program prints it",
             lambda r: r.rates.get(_TOKENS)),
     _number("tokens_per_s_per_device", _TOKENS, "tokens_per_s / devices",
             lambda r: None if _TOKENS not in r.rates
             else r.rates[_TOKENS] / r.run.case.topology.devices),
-    _number("figure", _OWN, "over all devices, of a program whose figure is neither in samples/s "
-            "nor in tokens/s: samples_per_s is empty then",
+    _number("figure", _OWN, "over all devices, in a unit of the program's own: samples_per_s is "
+            "empty then",
             lambda r: r.rates.get(own_unit(r.rates))),
     _text("figure_unit", "unit of that figure: a rate, as GFLOP/s", lambda r: own_unit(r.rates)),
     _window(_integer, "warmup", "iterations", "untimed, before the window"),
@@ -292,10 +288,10 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     _number("elapsed_s", "s", "time of the window on the slowest rank", _either("elapsed_s")),
     _window(_number, "rank_spread", "fraction", "(slowest - fastest) / slowest of the ranks' "
             "times"),
-    _window(_number, "step_ms_p5", "ms", "5th percentile over iterations, slowest rank of each"),
-    _window(_number, "step_ms_p50", "ms", "median over iterations, slowest rank of each"),
-    _window(_number, "step_ms_p95", "ms", "95th percentile over iterations, slowest rank of each"),
-    _window(_number, "step_ms_p99", "ms", "99th percentile over iterations, slowest rank of each"),
+    _window(_number, "step_ms_p5", "ms", "percentile over iterations, slowest rank of each"),
+    _window(_number, "step_ms_p50", "ms", "percentile over iterations, slowest rank of each"),
+    _window(_number, "step_ms_p95", "ms", "percentile over iterations, slowest rank of each"),
+    _window(_number, "step_ms_p99", "ms", "percentile over iterations, slowest rank of each"),
     _window(_number, "data_wait_s", "s", "time of the window spent waiting for data"),
     _number("memory_mb", "MB", "peak memory of a device", _either("memory_mb")),
     _number("loss_first", "", "loss as the window begins", _either("loss_first")),
@@ -307,8 +303,8 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     _window(_number, "exposed_comm", "fraction", "share of an optimizer step that only gradient "
             "synchronisation takes, not hidden behind computation; measured after the window; a "
             "little below 0 is noise"),
-    _text("attention", "PyTorch's attention kernels that were seen in an iteration of the warm-up: "
-          "flash, efficient, cudnn, math, joined by +; empty: none was seen",
+    _text("attention", "PyTorch's attention kernels in an iteration of the warm-up: flash, "
+          "efficient, cudnn, math, joined by +; empty: none was seen",
           _counted("window.attention")),
     _window(_integer, "graphs", "", "graphs that torch.compile made; empty in mode eager"),
     _window(_integer, "graph_breaks", "", "graph breaks that torch.compile met"),
@@ -317,8 +313,8 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
                 "on the slowest rank; empty where none was measured"),
     _checkpoint("load_s", "s", "time to load that checkpoint, on the slowest rank"),
     _checkpoint("mb_per_rank", "MB", "size of the checkpoint's files / ranks, 1 MB = 10^6 bytes"),
-    _checkpoint("save_mb_s", "MB/s", "size of the checkpoint's files / checkpoint_save_s"),
-    _checkpoint("load_mb_s", "MB/s", "size of the checkpoint's files / checkpoint_load_s"),
+    _checkpoint("save_mb_s", "MB/s", "size of the checkpoint's files / the seconds above"),
+    _checkpoint("load_mb_s", "MB/s", "size of the checkpoint's files / the seconds above"),
     *_EXTERNAL,
     _of_gpu("gpu_util", "util", "%", "time with a kernel running, mean over devices (NVML)"),
     _of_gpu("gpu_memory_mb", "memory_mb", "MiB", "most memory in use on any device, by whomever "
@@ -331,7 +327,7 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
              _counted("gpu.throttle")),
     _text("gpu_joules_by", "how the energy is known: counter (the devices' own), or power (added "
           "up from samples)", _counted("gpu.joules_by")),
-    _integer("gpu_devices", "", "devices that told their energy", _counted("gpu.devices")),
+    _integer("gpu_devices", "", "devices that reported their energy", _counted("gpu.devices")),
     _of_gpu("gpu_covered", "covered", "fraction", "share of the time watched that samples stand "
             "for, on the device with the least"),
     _of_gpu("gpu_gap_s", "gap_s", "s", "longest time without a sample on any device"),
@@ -342,9 +338,9 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
              _counted("gpu.alloc_retries")),
     _of_gpu("gpu_reserved_mb", "reserved_mb", "MiB", "most memory that the framework's allocator "
             "held on any device, in use or not"),
-    _text("nccl_transport", "which way NCCL's ranks talked, by its own lines (NCCL_DEBUG=INFO); "
-          "empty where none told it", lambda r: nccl.in_words(r.facts) if r.rates else ""),
-    _integer("nccl_channels", "", "channels that these lines number",
+    _text("nccl_transport", "how the ranks talked by NCCL's own lines (NCCL_DEBUG=INFO); empty "
+          "without these", lambda r: nccl.in_words(r.facts) if r.rates else ""),
+    _integer("nccl_channels", "", "number of channels in these lines",
              lambda r: nccl.channels(r.facts) if r.rates else None),
     _text("source", "what the row rests on: log, record, scheduler or manifest"),
     _text("launch", "`<job>_<index>.<restarts>`, and `.<repeat>` where a job measures several "
