@@ -32,7 +32,7 @@ SUITE ?= trixie
 DIR ?= /var/tmp/dlperf-$(SUITE)
 STAMP := $(shell date +%Y%m%d-%H%M%S)
 
-# These run side by side. Tests that start ranks or a cluster wait more than they compute: three files at a time.
+# These run side by side. Tests that start ranks or a cluster wait more than they compute: four files at a time.
 UNIT = tests/unit
 PARALLEL = $(UNIT) tests/processes
 CLOCKED = tests/mpi tests/browser tests/slurm tests/frameworks/torch
@@ -42,8 +42,9 @@ APART = tests/containers tests/long
 # A folder in which ARGS leave no test (pytest's 5) is no failure.
 pytest = OMP_NUM_THREADS=1 $(RUN) -m pytest $(1) $(ARGS)$(if $(ARGS), || test $$? -eq 5)
 parallel = $(call pytest,--numprocesses auto --maxprocesses 8 $(1))
-# Most of these wait, for a queue or for ranks. A file's tests stay together, and so does what they share.
-clocked = $(call pytest,--numprocesses 3 --dist loadfile -m 'not long' $(1))
+# Most of these wait, for a queue or for ranks. A file's tests stay together, and so does what they share; files
+# begin in the order of tests/conftest.py, the slowest first (by xdist's own, a file of few long tests is the last).
+clocked = $(call pytest,--numprocesses 4 --dist loadfile --no-loadscope-reorder -m 'not long' $(1))
 
 .PHONY: quickstart check test test-all test-longer bench long faults attacks mistakes metrics mutants containers fuzz gpu gpu-wheels lint clean slurm slurm-newer browser
 .PHONY: install envs $(FRAMEWORKS:%=env-%)

@@ -36,6 +36,19 @@ MARKERS = {
     "long": "long",
     "containers": "containers",
 }
+# The files that take minutes, the slowest first: files that run side by side shall end together.
+SLOW = (
+    *("campaigns/test_faults.py", "frameworks/test_all_frameworks.py", "mpi/test_local_engine.py"),
+    *("campaigns/test_attacks.py", "frameworks/horovod/test_horovod.py"),
+    *("slurm/test_resume.py", "mpi/test_local_programs.py", "frameworks/test_checkpoints.py"),
+    *("frameworks/tensorflow/test_tensorflow.py", "slurm/test_unusual_sites.py"),
+    *("frameworks/tensorflow/test_models_tensorflow.py", "slurm/test_slow_node.py"),
+    *("slurm/test_slurm_sweeps.py", "slurm/test_earlier_sweeps.py"),
+    *("frameworks/torch/test_adding_pages.py", "frameworks/torch/test_gpt2.py"),
+    *("frameworks/deepspeed/test_deepspeed.py", "slurm/test_slurm_programs.py"),
+    *("slurm/test_doctor.py", "slurm/test_first_day.py", "frameworks/torch/test_first_commands.py"),
+    *("slurm/test_growing_sweeps.py", "frameworks/torch/test_timed_programs.py"),
+)
 FRAMEWORKS = {"torch", "tensorflow", "deepspeed", "horovod"}
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}
 started: list[str] = []  # audit events by which this process has started others
@@ -65,6 +78,17 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     """Mark each test by its folder."""
     if marker := marker_of(item.path):
         item.add_marker(marker)
+
+
+def begins(item: pytest.Item) -> int:
+    """Where a test's file stands among those that are slow; behind them if it is none."""
+    name = item.path.relative_to(TESTS).as_posix() if TESTS in item.path.parents else ""
+    return SLOW.index(name) if name in SLOW else len(SLOW)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Slow files first; the others, and the tests of a file, as they stand."""
+    items.sort(key=begins)
 
 
 def needs_the_package_alone(path: Path) -> bool:

@@ -196,7 +196,7 @@ def _(scene: Scene) -> Commands:
     manifest = (scene.sweep("whole") / "manifest.json").read_bytes()
     whole = [("quick/manifest.json", manifest)]
     zeros = bytes(64 << 20)
-    bomb = [(f"quick/ddp/{n}.log", zeros) for n in range(40)]
+    bomb = [(f"quick/ddp/{n}.log", zeros) for n in range(8)]
     made = {
         "bomb": _archive(scene.shared / "bomb.zip", [*whole, *bomb]),
         "up": _archive(scene.shared / "up.zip", [*whole, ("quick/../../../effects/up", b"x")]),

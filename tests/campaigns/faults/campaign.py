@@ -71,15 +71,25 @@ typed until every run is ok. Everything is the real Slurm, with one exception: f
 def run(stage: Stage, drills: Sequence[Drill], number: int, seed: int) -> list[Trial]:
     """All drills, and so many kills; a trial for each, in their order."""
     side_by_side = [drill for drill in drills if not drill.alone]
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(WORKERS) as pool, ThreadPoolExecutor(1) as apart:
+        alone = apart.submit(_alone, stage.root, [drill for drill in drills if drill.alone])
         begun: list[tuple[str, Future[Trial]]] = [
             (drill.fault, pool.submit(_tried, stage, drill)) for drill in side_by_side
         ]
         if number:
             begun.append((FAULT, pool.submit(_killed, stage, number, seed)))
-        trials = [future.result() for _, future in begun]
-    trials += [_tried(stage, drill) for drill in drills if drill.alone]
-    return trials
+        return [*(future.result() for _, future in begun), *alone.result()]
+
+
+def _alone(root: Path, drills: Sequence[Drill]) -> list[Trial]:
+    """The drills that have a cluster to themselves, one after another, in a second one."""
+    if not drills:
+        return []
+    stage = Stage(root / "alone", mounts=False)
+    try:
+        return [_tried(stage, drill) for drill in drills]
+    finally:
+        stage.close()
 
 
 def _tried(stage: Stage, drill: Drill) -> Trial:

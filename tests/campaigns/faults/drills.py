@@ -36,7 +36,7 @@ GREEDY = "exec {python} -c 'import time; x = b\"a\" * (1600 << 20); time.sleep(1
 
 @dataclass(frozen=True)
 class Drill:
-    """``alone``: it touches the whole cluster, or its queue; nothing else may be at work."""
+    """``alone``: it touches the whole cluster, or its queue: nothing else is at work there."""
 
     fault: str
     strike: Strike
@@ -61,8 +61,10 @@ def drill(fault: str, alone: bool = False) -> Callable[[Strike], Strike]:
 def time_limit(stage: Stage, fault: str) -> Trial:
     scene = _instead(stage, fault, DEAF, time_limit="00:01:00")
     scene.begin()
+    # One squeue costs less than one `status`, and it is a minute until then.
+    scene.wait(lambda: scene.state(1) not in ("PENDING", "RUNNING"), "the limit")
     # squeue still shows the job, completing, for a while after accounting has its end.
-    scene.wait(lambda: scene.told()[1] == "timeout", "the limit")
+    scene.wait(lambda: scene.told()[1] == "timeout", "its end")
     row = scene.rows()[1]
     assert "TIMEOUT" in row["reason"] or "TIME LIMIT" in row["reason"], row
     return scene.complete()

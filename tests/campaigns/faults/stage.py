@@ -87,14 +87,15 @@ class Trial:
 
 
 class Stage:
-    """A cluster with accounting, and room for scenes. Takes this process to a mount namespace of
-    its own, where it may: what it mounts there is gone with it, however it ends."""
+    """A cluster with accounting, and room for scenes. One that ``mounts`` takes this process to a
+    mount namespace of its own, where it may: what it mounts there is gone with it, however it
+    ends."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, mounts: bool = True) -> None:
         self.root = root
         root.mkdir(parents=True, exist_ok=True)
         self.small = root / "small"
-        self.mounted = _mount(self.small)  # before the nodes are: it is theirs as well
+        self.mounted = mounts and _mount(self.small)  # before the nodes are: theirs as well
         options = [option for setting in CONF for option in ("--conf", setting)]
         try:
             lab = short_directory(root / "lab")

@@ -66,7 +66,7 @@ def test_steps_are_a_list_of_them(
 # --- whole logs
 
 
-def mixed(name: str, noise: int, lines: int = 1500) -> bytes:
+def mixed(name: str, noise: int, lines: int = 400) -> bytes:
     """A log with ``noise`` lines of other programs before each figure, on average."""
     chance = Random(name)
     return "".join(
@@ -82,7 +82,7 @@ def mixed(name: str, noise: int, lines: int = 1500) -> bytes:
 def test_figures_amid_noise_are_read_as_one_by_one(name: str) -> None:
     data = mixed(name, 5)
     found = scan(data)
-    assert found == line_by_line(data) and len(found.readings[0].steps) == 1500
+    assert found == line_by_line(data) and len(found.readings[0].steps) == 400
     for change in (with_bytes, with_numbers):
         damaged = change(data, Random(name))
         assert scan(damaged) == line_by_line(damaged)

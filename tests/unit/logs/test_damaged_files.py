@@ -151,6 +151,11 @@ def seconds(work: Callable[[], object], times: int = 3) -> float:
     return best
 
 
+def within(work: Callable[[], object], bound: float) -> bool:
+    """Whether it takes less CPU time than that; what else runs here may disturb it once."""
+    return any(seconds(work, 1) < bound for _ in range(3))
+
+
 def long_lines(line: str, literal: str) -> Iterator[Callable[[int], str]]:
     """Lines of a given length that begin as a format's do, made to be hard to match."""
     at = line.index(literal)
@@ -172,7 +177,7 @@ def test_a_line_costs_what_its_length_is(name: str) -> None:
         for longer in long_lines(line, literal) if line else ():
             short, far = longer(4000).encode() + b"\n", longer(63500).encode() + b"\n"
             least = max(seconds(functools.partial(scan, short), 2), 2e-4)
-            assert seconds(functools.partial(scan, far), 2) < 80 * least, literal
+            assert within(functools.partial(scan, far), 80 * least), literal
 
 
 SAMPLES = Path(__file__).parent / "formats"
@@ -187,7 +192,7 @@ def test_a_line_of_many_beginnings_costs_what_its_length_is(name: str) -> None:
     for part in (4, 2, 1):
         beginning = line[: len(line) // part] + " "
         data = (beginning * 63500)[:63500].encode() + b"\n"
-        assert seconds(functools.partial(scan, data), 1) < 1.5, part
+        assert within(functools.partial(scan, data), 1.5), part
 
 
 def test_cells_that_come_again_are_tried_once() -> None:
@@ -223,8 +228,8 @@ def test_a_file_costs_what_its_length_is(order: Callable[[int], list[int]]) -> N
         for basis in RULES:
             interpreted(scanned, basis)
 
-    short, far = (deepspeed_lines(order(count)) for count in (500, 5000))
-    assert seconds(lambda: work(far)) < 50 * seconds(lambda: work(short))
+    short, far = (deepspeed_lines(order(count)) for count in (400, 4000))
+    assert within(lambda: work(far), 50 * seconds(lambda: work(short)))
 
 
 # --- compressed
