@@ -105,8 +105,9 @@ def test_whatever_a_value_is_it_is_read_or_the_file_is_named(root: Path, name: s
     data = json.loads(path.read_text())
     everything(root)
     refused = 0
-    for where in places(data):
-        for value in HOSTILE:
+    for index, where in enumerate(places(data)):
+        # A manifest has hundreds of values: each gets every other one of these.
+        for value in HOSTILE[index % 2 :: 2] if name == layout.MANIFEST else HOSTILE:
             path.write_text(FILES[name](with_value(data, where, value)))
             try:
                 everything(root)
