@@ -113,8 +113,7 @@ class _ByLines:
         if against.is_of_micro_steps(window):
             reason = "read.counts must be given: by the printed speeds the numbers are micro-steps"
             return replace(found, status=Status.PARTIAL, reason=reason, decided_by=READING)
-        notes = self.scanned.notes[: 2 * bool(self.table.line)]
-        doubts += [note.text for note in notes]
+        doubts += [note.text for note in self.scanned.notes[: 2 * bool(self.table.line)]]
         doubts += [*against.of_figure(window, texts), *self._of_first(window)]
         return replace(found, warnings=tuple(dict.fromkeys([*found.warnings, *doubts])))
 

@@ -50,7 +50,7 @@ _MOST_DIGITS = 18
 _ROUND = re.compile(r"(?:1|2|25|5)0+|[125]")  # lines may well come at each multiple of these
 _FAULT = re.compile(r"\b[A-Z]\w{0,60}(?:Error|Exception): |out of memory")
 _LONGEST = 120  # characters of a line that is printed
-_NO_WORD = re.compile(r"[^A-Za-z]+")
+_WORD = re.compile(r"[A-Za-z]{3,}")
 _NEARLY = 0.05
 _IN_STEP = 0.8  # of the iterations of another rank: those of one that waits for it
 _BAR = re.compile(r"it/s|s/it")  # is drawn by time, at whichever number
@@ -233,7 +233,7 @@ class Doubts:
         kinds are counted; ``lines`` are the texts by their numbers."""
         steps = self.reading.steps
         if self.table.each:
-            yield from _of_kinds(Counts(_kind(lines[line]) for line in steps.numbers("line")))
+            yield from _of_kinds([lines[number] for number in steps.numbers("line")])
         elif self.table.line and len(steps) > 1 and not _BAR.search(lines[steps.last_line()]):
             apart = math.gcd(*(n + self.table.first - 1 for n in steps.numbers("iteration")))
             yield from _of_samples(apart, batch)
@@ -292,14 +292,10 @@ def _of_ranks(steps: LogSteps, first: int, last: int) -> Iterator[str]:
             return
 
 
-def _kind(text: str) -> str:
-    """The words of a line, which are the same in each line that a program prints at one place."""
-    return " ".join(word for word in _NO_WORD.split(text) if len(word) > 2)
-
-
-def _of_kinds(kinds: Counts[str]) -> Iterator[str]:
-    """That lines of several kinds are counted as iterations."""
-    often = [kind for kind, count in kinds.most_common() if count > 1 + _FEW * kinds.total()]
+def _of_kinds(lines: Sequence[str]) -> Iterator[str]:
+    """That lines of several kinds, which have other words, are counted as iterations."""
+    kinds = Counts(" ".join(_WORD.findall(text)) for text in lines)
+    often = [kind for kind, count in kinds.most_common() if count > 1 + _FEW * len(lines)]
     if len(often) > 1:
         names = " and ".join(map(repr, often[:2]))
         yield f"lines of several kinds fit read.line, and each is counted: {names}"
