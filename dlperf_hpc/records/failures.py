@@ -372,7 +372,8 @@ class Signs:
 
     ``failed`` is the first line that a pattern of ``fail`` fits, ``broken`` that with the most
     decisive row of :data:`FAILURES` (a program may get over it), and when they came; '' while there
-    is none. ``met`` are the numbers of the patterns of ``must`` that some line fits.
+    is none. ``count`` is how many such lines tell of more than an import, until the end is ``over``
+    (it is ours). ``met`` are the numbers of the patterns of ``must`` that some line fits.
     """
 
     def __init__(self, fail: Sequence[str] = (), must: Sequence[str] = ()) -> None:
@@ -382,6 +383,7 @@ class Signs:
         self._must = {number: compiled(text) for number, text in enumerate(must)}
         self.failed = self.failed_at = self.broken = self.broken_at = ""
         self.met: set[int] = set()
+        self.count, self.over = 0, False
         self._row: FailurePattern | None = None
 
     def take(self, line: str, moment: str) -> None:
@@ -389,11 +391,16 @@ class Signs:
         if not self.failed and any(pattern.fits(line) for pattern in self._fail):
             self.failed, self.failed_at = _short(line), moment
         row = found_in(line)
-        if row is not None and (self._row is None or _PLACE[row] < _PLACE[self._row]):
-            self._row, self.broken, self.broken_at = row, _short(line), moment
+        if row is not None:
+            self._note(row, line, moment)
         for number in [n for n, pattern in self._must.items() if pattern.fits(line)]:
             self.met.add(number)
             del self._must[number]
+
+    def _note(self, row: FailurePattern, line: str, moment: str) -> None:
+        self.count += row.cause not in ("", ENVIRONMENT) and not self.over
+        if self._row is None or _PLACE[row] < _PLACE[self._row]:
+            self._row, self.broken, self.broken_at = row, _short(line), moment
 
 
 def _short(line: str) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -42,6 +42,7 @@ _PACKAGES = "packages.json"
 _PIECE = 1 << 20
 _MOST_BYTES = 1 << 16  # of a file of these
 _MOST_OF_PACKAGES = 1 << 20
+_SILENT_S = 5.0
 _Note = TypeVar("_Note")
 
 
@@ -55,7 +56,10 @@ class Ending:
     loss was not finite. ``stopped`` is when we ended it (UTC), ``left_out`` how many lines the log
     has no room for, ``timed`` that a Timer in the program printed its window, ``interrupted_s`` how
     long it stood still in the window. ``failed``, ``broken`` and ``met`` are those of
-    :class:`dlperf_hpc.records.failures.Signs`.
+    :class:`dlperf_hpc.records.failures.Signs`, ``signs`` its count. ``opened`` and ``reached`` are
+    when its lines told the window's begin and end, ``alive`` is its last sign of life, or its end
+    if that was its own (s since 1970); ``stride`` is the most iterations that lay between two of
+    its lines.
     """
 
     rank: int
@@ -76,6 +80,11 @@ class Ending:
     met: str = ""
     timed: bool = False
     interrupted_s: float | None = None
+    signs: int = 0
+    stride: int = 0
+    opened: float | None = None
+    reached: float | None = None
+    alive: float | None = None
 
 
 def lines_of(folder: Path, rank: int) -> Path:
@@ -96,7 +105,8 @@ def read_endings(folder: Path) -> list[Ending]:
 
 @dataclass(frozen=True)
 class Stop:
-    """A supervisor's request to all: end the program because of ``why`` (:data:`WINDOW` ...)."""
+    """A supervisor's request to all: end the program because of ``why`` (:data:`WINDOW` ...), from
+    a ``time`` on (UTC)."""
 
     why: str
     rank: int
@@ -228,8 +238,9 @@ def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verd
 
     What decides, in this order: a line of ``fail``; a loss that is not finite up to the window's
     end; a line of ``must`` that is missing; a window that is not whole, by a built-in sign if there
-    is one. ``read`` is the table of its program. What its lines state, and whether that is what was
-    asked for, is looked at when they are read: :mod:`dlperf_hpc.logs.program_figures`.
+    is one; steps that failed; a rank that left before the window's end. ``read`` is the table of
+    its program. What its lines state, and whether that is what was asked for, is looked at when
+    they are read: :mod:`dlperf_hpc.logs.program_figures`.
     """
     last = measure.warmup + measure.iterations
     return (
@@ -237,6 +248,8 @@ def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verd
         or _by_loss(endings, last)
         or _by_missing_line(endings, read.must)
         or _by_window(endings, measure.warmup, last)
+        or _by_failing_steps(endings)
+        or _by_rank_that_left(endings, last)
         or _by_stop(endings)
         or Verdict(Status.OK)
     )
@@ -311,6 +324,74 @@ def _by_what_broke(endings: Sequence[Ending]) -> Verdict | None:
     return None
 
 
+def _by_failing_steps(endings: Sequence[Ending]) -> Verdict | None:
+    """Where at least every second iteration has a line by which it failed."""
+    reached = max(_values(endings, "iteration"), default=None)
+    for each in endings:
+        row = found_in(each.broken)
+        often = reached is not None and 2 * each.signs >= reached
+        if row is not None and often and _precedes(each, endings):
+            reason = f"{_signs_of(each)}: its steps fail, and the program goes on"
+            return Verdict(row.status, reason, SIGNS, row.cause, hosts=(each.host,))
+    return None
+
+
+def _signs_of(ending: Ending) -> str:
+    where = f"rank {ending.rank} on {ending.host}"
+    return f"{where} printed {ending.signs} lines that tell of a fault, as {ending.broken!r}"
+
+
+def _precedes(ending: Ending, endings: Sequence[Ending]) -> bool:
+    return _counts(ending.broken_at, endings)
+
+
+def _by_rank_that_left(endings: Sequence[Ending], last: int) -> Verdict | None:
+    """A program that ended by itself in the window, while others were ended by us behind it."""
+    over = _least(endings, "reached")
+    if over is None or all(each.by != WINDOW for each in endings):
+        return None
+    for each in endings:
+        left_s = over - (each.alive or over)
+        if each.by != WINDOW and left_s > 0 and (each.iteration or 0) < last:
+            reason = (
+                f"rank {each.rank} on {each.host} ended with exit code 0 {left_s:.3g} s before the"
+                " window's end: samples of all ranks would be counted"
+            )
+            return Verdict(Status.PARTIAL, reason, BY_WINDOW)
+    return None
+
+
+def silent(endings: Sequence[Ending], measure: Measure) -> dict[int, str]:
+    """The ranks whose last sign of life lies before the window's end, and what was seen of each. A
+    rank that prints no iterations is silent when it has used no processor time for half of the
+    window."""
+    last, over = measure.warmup + measure.iterations, _least(endings, "reached")
+    found: dict[int, str] = {}
+    if over is None:
+        return found
+    long_s = max(_SILENT_S, 0.5 * (over - _least(endings, "opened")))
+    for each in endings:
+        done, still_s = each.iteration or 0, over - (each.alive or over)
+        if 0 < each.stride < last - done and measure.warmup < done and not each.anew:
+            found[each.rank] = f"iteration {done} is the last that it printed"
+        elif done < last and still_s > long_s:
+            found[each.rank] = f"no sign of life in the last {still_s:.3g} s of the window"
+    return found
+
+
+def _warn(attempt: Attempt, endings: Sequence[Ending], ranks: Mapping[int, str]) -> None:
+    """Write notes into the log, which readers give as warnings."""
+    notes = []
+    for each in endings:
+        if each.signs and _precedes(each, endings):
+            notes.append(f"{_signs_of(each)}: steps that failed are counted too")
+        if each.rank in ranks:
+            hung = f"rank {each.rank} on {each.host} may have hung: {ranks[each.rank]}"
+            notes.append(f"{hung}; samples of all ranks are counted")
+    for text in notes:
+        log_event(attempt, "note", {"text": text})
+
+
 def _by_first_iteration(endings: Sequence[Ending], last: int, lies: str) -> Verdict | None:
     first = _least(endings, "first")
     if first is None or first < last:
@@ -345,10 +426,19 @@ def end(attempt: Attempt, measure: Measure, read: ReadTable) -> None:
     endings = read_endings(attempt.paths.supervised(attempt.number))
     if [each.rank for each in endings] != list(range(attempt.run.case.ranks)):
         return
-    verdict = judged(endings, measure, read)
+    verdict, ranks = judged(endings, measure, read), silent(endings, measure)
+    program = _program_end(endings, ranks)
+    if verdict.status is Status.OK:
+        _warn(attempt, endings, ranks)
+    log_event(attempt, PROGRAM_END, program)
+    found = {**verdict.codes(), **detail(attempt), PROGRAM: program}
+    finish(attempt, verdict.status, verdict.reason, detail=found)
+
+
+def _program_end(endings: Sequence[Ending], ranks: Iterable[int]) -> dict[str, Any]:
     best = max(endings, key=lambda each: each.iteration or 0)
     by_us = any(each.by == WINDOW for each in endings)
-    program = {
+    return {
         "ended": "by us after the window" if by_us else "by itself",
         "codes": [each.code for each in endings],
         "iteration": best.iteration,
@@ -361,7 +451,6 @@ def end(attempt: Attempt, measure: Measure, read: ReadTable) -> None:
         "broken": next(iter(_values(endings, "broken")), None),
         "interrupted_s": max(_values(endings, "interrupted_s"), default=None),
         "left_out": sum(_values(endings, "left_out")) or None,
+        "signs": sum(_values(endings, "signs")) or None,
+        "silent": sorted(ranks) or None,
     }
-    log_event(attempt, PROGRAM_END, program)
-    found = {**verdict.codes(), **detail(attempt), PROGRAM: program}
-    finish(attempt, verdict.status, verdict.reason, detail=found)

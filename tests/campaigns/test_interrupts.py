@@ -1,4 +1,5 @@
-"""Sweeps on this machine, interrupted; ``interrupts.py`` of the campaign interrupts a hundred."""
+"""Sweeps on this machine, struck, and ranks that are killed; ``interrupts.py`` and ``ranks.py`` do
+it a hundred times."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from faults.interrupts import SWEEPS, TOKEN, _Sweep, _verb, interrupt
+from faults.ranks import campaign
 from sweeping import Workplace, local_environment, wait_until
 
 from dlperf_hpc.cli import status
@@ -36,3 +38,11 @@ def test_a_sweep_that_goes_on_is_left_alone(tmp_path: Path) -> None:
         sweep.close()
     after = {row["status"] for row in _verb(status.main, root)["runs"]}
     assert "cancelled" not in before and "cancelled" in of_copy and after == {"ok"}
+
+
+def test_killed_ranks_and_supervisors(tmp_path: Path) -> None:
+    """Ranks do not wait for each other: nobody but a supervisor knows that one has gone."""
+    victims = [("a program", 1, 0.5), ("a supervisor", 0, 0.5)]
+    kills, alive = campaign(tmp_path, victims)
+    assert len(kills) == 2 and not alive
+    assert [each.early for each in kills] == [True, True] and not any(k.wrong for k in kills)

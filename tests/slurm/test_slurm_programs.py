@@ -136,6 +136,32 @@ def _states(place: Workplace, name: str) -> list[dict[str, Any]]:
     return rows
 
 
+def test_a_rank_that_dies_on_another_node_in_the_window(place: Workplace) -> None:
+    """Ranks do not wait for each other: rank 0 comes to its window's end all the same."""
+    table = SWEEP.partition("[program.gpt]")[0].replace('["ddp", "gpt", "acc", "mpi"]', '["mine"]')
+    program = f"""what = ["kill", "none"]
+    [program.mine]
+    launch = "rank"
+    workdir = "{ROOT}/tests/support/programs"
+    run = ["apart.py", "9999", "20", "{{global_batch}}", "{{what}}"]
+    [program.mine.keys]
+    what = "plain"
+    [program.mine.read]
+    format = "megatron"
+    """
+    text = table.replace("2n2g", "2n1g") + program
+    spec = place.write("apart.toml", text.replace("    ", ""))
+    assert place.verb("sweep", spec, "--site", PROFILE, "--wait").returncode == 1
+    ends = {row["run"].partition("what")[2][:4]: row for row in _states(place, "apart")}
+    assert {name: row["status"] for name, row in ends.items()} == {
+        "kill": "failed",
+        "none": "partial",
+    }, ends
+    record = read_record(RunPaths(place.directory("apart"), ends["kill"]["run"]).record) or {}
+    assert record["cause"] == "killed" and record["program"]["codes"][1] == -9
+    assert "rank 1 on" in ends["kill"]["reason"] and "rank 1 on" in ends["none"]["reason"]
+
+
 def test_what_slurms_pmi2_cuts_is_named_with_the_cure_and_not_repeated(place: Workplace) -> None:
     """The profile has requeue = 2; the next start would write the same line."""
     run = [f"{ROOT}/tests/support/programs/long_put.py", "1022"]

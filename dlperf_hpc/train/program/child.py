@@ -18,27 +18,18 @@ import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import supervision
-from dlperf_hpc.records.failures import (
-    ENDED_BY,
-    EXIT_CODES,
-    KILLED,
-    NETWORK,
-    SIGNS,
-    found_in,
-    is_of_lost_peer,
-)
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.supervision import FAILED, HANG, WINDOW, Port, Stop
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.measurement import Stops
 from dlperf_hpc.train.program.launching import another_port
-from dlperf_hpc.train.program.stdout import ProgramOutput
+from dlperf_hpc.train.program.stdout import End, ProgramOutput, ended_badly, names_taken_port
 from dlperf_hpc.train.watchdog import NOTICE_S
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -52,9 +43,9 @@ _GRACE_S = 20.0  # between SIGTERM and SIGKILL, behind the window
 _GRACE_OUTSIDE_S = 7.0  # where somebody else waits for our end: the local queue 10 s, Slurm 30
 _STACKS_S = 3.0  # for faulthandler to print where a process hangs
 _SKEW_S = 0.05  # between the clocks of two nodes
+_AHEAD_S = 0.5  # of the end of all: who died before the wish was written has been found until then
 _DRAIN_S = 2.0  # for lines that are still in the pipe
 _PIECE = 1 << 16
-_PORT_TAKEN = ("Address already in use", "EADDRINUSE", "address already in use")
 PORT, TIMEOUT, SIGNAL = "port", "timeout", "signal"
 """Why a child was ended: a port was taken, and another one is tried; its time was over; by a signal
 from outside."""
@@ -110,6 +101,11 @@ class Child:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(found.si_pid, os.WNOHANG)
         return self._process.returncode
+
+    def watch(self, selector: selectors.BaseSelector) -> None:
+        """Wake a selector when the child ends, where the kernel can (Linux 5.3)."""
+        with contextlib.suppress(OSError, AttributeError):
+            selector.register(os.pidfd_open(self._process.pid), selectors.EVENT_READ)
 
     def tell(self, number: int) -> None:
         """Send a signal to the child's process group."""
@@ -177,18 +173,12 @@ def descendants(root: int) -> dict[int, str]:
     return found
 
 
-@dataclass(frozen=True)
-class End:
-    """How the child ended: ``status`` is None where nothing failed."""
-
-    code: int
-    why: str = ""
-    status: Status | None = None
-    reason: str = ""
-    consequence: bool = False
-    stopped: str = ""
-    decided_by: str = ENDED_BY
-    cause: str = ""
+def _ticks(pid: int) -> int:
+    """The processor time that a process and those that it has waited for have used."""
+    with contextlib.suppress(OSError, ValueError):
+        text = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2]
+        return sum(map(int, text.split()[11:15]))
+    return 0
 
 
 @dataclass
@@ -225,23 +215,30 @@ class ProgramWatch:
     _still_s: float = 0.0  # of its supervisor, as far as it is known here
     _noted: float = 0.0
     _known: float = 0.0  # until when a stop is among those that are added up
+    _used: int = 0
+    _wished: float = 0.0
     interrupted_s: float = 0.0
+    alive: float = field(default_factory=time.time)
+    opened: float | None = None
+    reached: float | None = None
 
     def until_end(self) -> End:
         """Read what it prints until it has ended."""
         child, stops = self.child, Stops()
         with selectors.DefaultSelector() as selector:
             selector.register(child.output, selectors.EVENT_READ)
+            child.watch(selector)
             while (code := child.poll()) is None:
-                if selector.select(_TICK_S) and not self._read():
-                    selector.unregister(child.output)  # it closed its output, and goes on
-                    time.sleep(_TICK_S)
+                for key, _ in selector.select(_TICK_S):
+                    if key.fileobj == child.output and not self._read():
+                        selector.unregister(child.output)  # it closed its output, and goes on
                 self._note_stops(stops.seconds)
-                self._look()
-        died = utc(time.time() + _SKEW_S)
+                if child.poll() is None:  # one that has ended by itself is not ended by us
+                    self._look()
+        died = time.time()
         stops.end()
         self._drain()
-        return self._ended(code, died)
+        return replace(self._ended(code, utc(died + _SKEW_S)), died=died)
 
     def _read(self) -> bool:
         """Take what there is to read; False at the end of it."""
@@ -250,7 +247,7 @@ class ProgramWatch:
         except BlockingIOError:
             return True
         if data:
-            self._heard = time.monotonic()
+            self._heard, self.alive = time.monotonic(), time.time()
             self.output.take(data)
             self._note_progress()
         return bool(data)
@@ -264,11 +261,20 @@ class ProgramWatch:
         silent = now - self._looked > _LOOK_S and now - self._heard > _SILENT_S
         if late:  # this process was stopped itself
             self._known = now
-        elif silent and "T" in descendants(os.getpid()).values():
+        elif silent and self._stands_still():
             seconds += now - max(self._heard, self._known)
             self._known = now
         if seen is None or measure.warmup <= seen < measure.warmup + measure.iterations:
             self.interrupted_s += seconds
+
+    def _stands_still(self) -> bool:
+        """Whether a process of a program that prints nothing is stopped. Processor time that they
+        use is a sign of life."""
+        states = descendants(os.getpid())
+        used = sum(map(_ticks, states))
+        if used != self._used:
+            self._used, self.alive = used, time.time()
+        return "T" in states.values()
 
     def _note_progress(self) -> None:
         done, moves = self.output.progress.iteration, self.output.progress.moves
@@ -277,9 +283,17 @@ class ProgramWatch:
                 supervision.note_iteration(self.folder)
                 self.interrupted_s = 0.0  # before its first iteration
             self._seen, self._moves, self._beat = done, moves, time.monotonic()
+            self._note_window(done)
         elif done is None and self.program.read.tells_format:
             # A pattern may be wrong: until a line fits it, whoever prints does not hang.
             self._beat = time.monotonic()
+
+    def _note_window(self, done: int) -> None:
+        measure = self.manifest.measure
+        if done >= measure.warmup:
+            self.opened = self.opened or self.alive
+        if done >= measure.warmup + measure.iterations:
+            self.reached = self.reached or self.alive
 
     def _look(self) -> None:
         """What has to be done now, whatever the program prints."""
@@ -311,9 +325,13 @@ class ProgramWatch:
             self._end(SIGNAL, f"{self._after()}: ended from outside (SIGTERM)", _GRACE_OUTSIDE_S)
 
     def _end(self, why: str, reason: str, grace_s: float) -> None:
-        """End the program, kindly at first. One that hangs prints where it stands, if its Python's
-        faulthandler is on: SIGABRT goes to all of its processes."""
+        """End the program, kindly at first, unless it has just ended by itself. One that
+        hangs prints where it stands, if its Python's faulthandler is on: SIGABRT goes to all of its
+        processes."""
+        if self.child.poll() is not None:
+            return
         self._why, self._reason, self._stopped = why, reason, utc()
+        self.output.signs.over = True
         self._kill_at = time.monotonic() + grace_s
         if why == HANG:
             self.child.tell_all(signal.SIGABRT)
@@ -322,7 +340,9 @@ class ProgramWatch:
 
     def _ask(self, why: str) -> None:
         """Ask all supervisors, this one among them, to end the program."""
-        supervision.ask_to_stop(self.folder, Stop(why, self.output.rank, utc()))
+        ahead_s = _AHEAD_S * (why == WINDOW and not self.alone)
+        stop = Stop(why, self.output.rank, utc(time.time() + ahead_s))
+        supervision.ask_to_stop(self.folder, stop)
         self._obey()
 
     def _obey(self) -> None:
@@ -333,7 +353,9 @@ class ProgramWatch:
                 self._end(PORT, "", _GRACE_OUTSIDE_S)
             return
         if stop.why == WINDOW:
-            self._end(WINDOW, "", _GRACE_S)
+            self._wished = self._wished or time.monotonic()
+            if stop.time <= utc() or time.monotonic() > self._wished + _AHEAD_S:
+                self._end(WINDOW, "", _GRACE_S)
         elif stop.why == HANG:
             self._hangs_itself = stop.rank == self.output.rank
             self._end(HANG, self._hang_words(stop.rank), _STACKS_S)
@@ -423,7 +445,7 @@ class ProgramWatch:
     def _port_is_taken(self) -> bool:
         """Whether this one ended because a port was taken, and another one has been named."""
         text = self.output.text()
-        if self.last or not _names_taken_port(text):
+        if self.last or not names_taken_port(text):
             return False
         if supervision.has_iteration(self.folder):
             return False  # it was another port than that at which the ranks have met
@@ -445,41 +467,3 @@ class ProgramWatch:
             if known or time.monotonic() >= deadline:
                 return stop is not None and stop.why == WINDOW and stop.time <= died
             time.sleep(_TICK_S)
-
-
-def ended_badly(code: int, output: ProgramOutput, port: int | None = None) -> End:
-    """The end of a program with a failing exit code, by its last lines; ``port`` of a second
-    try."""
-    text, words = output.text(), output.words()
-    row, port_is_taken = found_in(text), _names_taken_port(text)
-    if row is not None and row.say:
-        words = row.say.format()
-    reason = f"the program ended with {_code_in_words(code, port_is_taken, port)}"
-    if words:
-        reason += f": {words}"
-    status, cause, decided_by = Status.FAILED, "", EXIT_CODES
-    if row is not None:
-        status, cause = row.status, row.cause
-    if row is not None or port_is_taken:
-        decided_by = SIGNS
-    if not cause and code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        cause = KILLED
-    lost_peer = cause in ("", NETWORK) and is_of_lost_peer(text)
-    return End(code, "", status, reason, lost_peer, decided_by=decided_by, cause=cause)
-
-
-def _names_taken_port(text: str) -> bool:
-    return any(sign in text for sign in _PORT_TAKEN)
-
-
-def _code_in_words(code: int, port_is_taken: bool, port: int | None) -> str:
-    words = f"exit code {code}"
-    if code <= 0:
-        words = f"signal {-code}"
-        with contextlib.suppress(ValueError):
-            words = signal.Signals(-code).name
-        words = f"killed by {words}"
-    if not port_is_taken:
-        return words
-    again = "" if port is None else f", and at a second try, with {port}, too"
-    return f"a port that it was to listen at is taken{again} ({words})"

@@ -1,12 +1,15 @@
 """What a program prints: cut into lines and states of a bar, stamped as they arrive, written down,
-and read on the way for how far the program is."""
+and read on the way for how far the program is, and at its end for why it ended."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
+import signal
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +17,20 @@ from dlperf_hpc.files import open_append
 from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.model.result import Status
-from dlperf_hpc.records.failures import Signs
+from dlperf_hpc.records.failures import (
+    ENDED_BY,
+    EXIT_CODES,
+    KILLED,
+    NETWORK,
+    SIGNS,
+    Signs,
+    found_in,
+    is_of_lost_peer,
+)
 from dlperf_hpc.records.lines import read_timed, utc
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
+_PORT_TAKEN = ("Address already in use", "EADDRINUSE", "address already in use")
 LONGEST_LINE = 1 << 16
 MOST_BYTES = 1 << 28  # of all ranks' lines; behind them only those that a format knows
 _BY_CONTENT = ReadTable()
@@ -38,6 +51,7 @@ class _Watched(ReadingBuilder):
         super().__init__(declared)
         self.iteration: int | None = None
         self.first: int | None = None
+        self.stride = 0
         self.bad_loss: int | None = None
         self.moves, self.anew = 0, False
         self._latest = -1
@@ -55,6 +69,7 @@ class _Watched(ReadingBuilder):
         done = int(iteration)
         if self.first is None or self.iteration is None:
             self.first = self.iteration = done
+        self.stride = max(done - self.iteration, self.stride)
         self.iteration = max(done, self.iteration)
         self.moves += done != self._latest
         self.anew = self.anew or 2 * done <= self.iteration
@@ -210,3 +225,58 @@ class ProgramOutput:
         self._written += len(data)
         while data:
             data = data[self._file.write(data) :]
+
+
+@dataclass(frozen=True)
+class End:
+    """How the child ended: ``status`` is None where nothing failed; ``died`` is when (s since
+    1970)."""
+
+    code: int
+    why: str = ""
+    status: Status | None = None
+    reason: str = ""
+    consequence: bool = False
+    stopped: str = ""
+    decided_by: str = ENDED_BY
+    cause: str = ""
+    died: float = 0.0
+
+
+def ended_badly(code: int, output: ProgramOutput, port: int | None = None) -> End:
+    """The end of a program with a failing exit code, by its last lines; ``port`` of a second
+    try."""
+    text, words = output.text(), output.words()
+    row, port_is_taken = found_in(text), names_taken_port(text)
+    if row is not None and row.say:
+        words = row.say.format()
+    reason = f"the program {_code_in_words(code, port_is_taken, port)}"
+    if words:
+        reason += f": {words}"
+    status, cause, decided_by = Status.FAILED, "", EXIT_CODES
+    if row is not None:
+        status, cause = row.status, row.cause
+    if row is not None or port_is_taken:
+        decided_by = SIGNS
+    if not cause and code in (-signal.SIGKILL, 128 + signal.SIGKILL):
+        cause = KILLED
+    lost_peer = cause in ("", NETWORK) and is_of_lost_peer(text)
+    return End(code, "", status, reason, lost_peer, decided_by=decided_by, cause=cause)
+
+
+def names_taken_port(text: str) -> bool:
+    """Whether a program says that a port was taken."""
+    return any(sign in text for sign in _PORT_TAKEN)
+
+
+def _code_in_words(code: int, port_is_taken: bool, port: int | None) -> str:
+    words = f"ended with exit code {code}"
+    if code <= 0:
+        words = f"signal {-code}"
+        with contextlib.suppress(ValueError):
+            words = signal.Signals(-code).name
+        words = f"was killed by {words}"
+    if not port_is_taken:
+        return words
+    again = "" if port is None else f", and at a second try, with {port}, too"
+    return f"{words}: a port that it was to listen at is taken{again}"

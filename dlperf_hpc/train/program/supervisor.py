@@ -30,15 +30,15 @@ from dlperf_hpc.records.store import (
     open_attempt,
     take_log,
 )
-from dlperf_hpc.records.supervision import FAILED, WINDOW, Ending, Port, Stop
+from dlperf_hpc.records.supervision import FAILED, HANG, WINDOW, Ending, Port, Stop
 from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.patterns import PatternError
 from dlperf_hpc.sweepfile.programs import Command, UserProgram
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.program import launching
-from dlperf_hpc.train.program.child import PORT, SIGNAL, TIMEOUT, Child, End, ProgramWatch
+from dlperf_hpc.train.program.child import PORT, SIGNAL, TIMEOUT, Child, ProgramWatch
 from dlperf_hpc.train.program.launching import packages_of, program_facts
-from dlperf_hpc.train.program.stdout import ProgramOutput, Progress
+from dlperf_hpc.train.program.stdout import End, ProgramOutput, Progress
 from dlperf_hpc.train.ranks import launcher_rank
 
 _TICK_S = 0.2
@@ -176,6 +176,8 @@ class Supervisor:
             with contextlib.suppress(OSError):  # the run is what it is without
                 supervision.leave_packages(folder, packages_of(self.words, command.env))
         if end.status is not None:
+            if end.why in ("", FAILED, HANG):
+                self._together(attempt, folder)
             return 1
         best, signs = progress.best, watch.output.signs
         ending = Ending(
@@ -197,10 +199,25 @@ class Supervisor:
             met=" ".join(map(str, sorted(signs.met))),
             timed=progress.timed,
             interrupted_s=watch.interrupted_s or None,
+            signs=signs.count,
+            stride=getattr(best, "stride", 0),
+            opened=watch.opened,
+            reached=watch.reached,
+            alive=max(watch.alive, end.died * (end.why != WINDOW)),
         )
         supervision.leave_ending(folder, ending)
-        _together(attempt, folder)
+        self._together(attempt, folder)
         return 0
+
+    def _together(self, attempt: Attempt, folder: Path) -> None:
+        """Wait a little until all supervisors have said how theirs ended: what the first one to
+        leave takes with it can say nothing more."""
+        deadline = time.monotonic() + _TOGETHER_S
+        while time.monotonic() < deadline and not self.signals:
+            ended = len(list(folder.glob("rank*.end.json")))
+            if ended + len(attempt.paths.failures(attempt.number)) >= attempt.run.case.ranks:
+                return
+            time.sleep(_TICK_S)
 
     def fail(self, status: Status, reason: str, trace: str = "", end: End | None = None) -> int:
         """Say and write down why this rank failed; its exit code."""
@@ -208,7 +225,8 @@ class Supervisor:
         reason = f"rank {self.rank} on {host}: {reason}"
         print(redacted(f"dlperf_hpc: {status.value}: {reason}"), file=sys.stderr, flush=True)
         if self.attempt is not None:
-            failure = Failure(self.rank, host, status, reason, utc(), trace)
+            died = end.died if end is not None and not end.why else None
+            failure = Failure(self.rank, host, status, reason, utc(died), trace)
             if end is not None:
                 names = ("consequence", "code", "why", "decided_by", "cause")
                 failure = replace(failure, **{name: getattr(end, name) for name in names})
@@ -230,13 +248,3 @@ def _look_at_port(attempt: Attempt) -> None:
         raise RunError(f"port {taken}, at which the ranks were to meet, is taken on this node")
     named = Port(other, 0, socket.gethostname(), taken)
     supervision.name_port(attempt.paths.supervised(attempt.number), named)
-
-
-def _together(attempt: Attempt, folder: Path) -> None:
-    """Wait a little until all supervisors have said how theirs ended, or one that it failed."""
-    deadline = time.monotonic() + _TOGETHER_S
-    ranks = attempt.run.case.ranks
-    while len(list(folder.glob("rank*.end.json"))) < ranks and time.monotonic() < deadline:
-        if attempt.paths.failures(attempt.number):
-            return
-        time.sleep(_TICK_S)

@@ -46,8 +46,7 @@ from dlperf_hpc.records.record import read_record
 from dlperf_hpc.records.store import Failure, finish, leave_failure
 from dlperf_hpc.records.supervision import Ending, judged
 from dlperf_hpc.sweepfile.readtable import ReadTable
-from dlperf_hpc.train.program.child import ended_badly
-from dlperf_hpc.train.program.stdout import ProgramOutput, Progress
+from dlperf_hpc.train.program.stdout import ProgramOutput, Progress, ended_badly
 
 FAILED, OOM = Status.FAILED, Status.OUT_OF_MEMORY
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."

@@ -18,13 +18,14 @@ from dlperf_hpc.errors import WorldError
 from dlperf_hpc.model.case import Case, Measure, Topology
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import WINDOW, Signs, Verdict
-from dlperf_hpc.records.supervision import Ending, judged
+from dlperf_hpc.records.lines import utc
+from dlperf_hpc.records.supervision import Ending, Stop, ask_to_stop, judged, silent
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.readtable import ReadTable
 from dlperf_hpc.train.program import child as watch
-from dlperf_hpc.train.program.child import Child
+from dlperf_hpc.train.program.child import Child, descendants
 from dlperf_hpc.train.program.launching import discover, expanded, is_free, port_of
-from dlperf_hpc.train.program.stdout import LONGEST_LINE, ProgramOutput, Progress
+from dlperf_hpc.train.program.stdout import LONGEST_LINE, End, ProgramOutput, Progress
 
 
 def a_case(topology: str, launch: str) -> Case:
@@ -183,6 +184,37 @@ def ending(rank: int = 0, **told: Any) -> Ending:
     return Ending(rank, f"n{rank}", 0, **{"iteration": WINDOW_END, "format": "read:mine", **told})
 
 
+def by_us(**facts: Any) -> Ending:
+    """Of rank 0, whose lines tell a window of 100 s."""
+    window = {"by": "window", "stopped": STOPPED, "met": "0 1", "opened": 0.0, "reached": 100.0}
+    return ending(**{**window, "alive": 101.0, "stride": 1, **facts})
+
+
+def silent_rank(**facts: Any) -> Ending:
+    """Of rank 1, which prints no iterations."""
+    return ending(1, **{"iteration": None, "format": "", "by": "window", **facts})
+
+
+@pytest.mark.parametrize(
+    ("rank", "seen"),
+    [
+        ({"alive": 101.0}, ""),
+        ({"alive": 51.0}, ""),  # processor time in the second half
+        ({"alive": 49.0}, "no sign of life in the last 51 s of the window"),
+        ({"alive": 49.0, "iteration": 119, "stride": 1}, "no sign of life in the last 51 s"),
+        ({"alive": 101.0, "iteration": 118, "stride": 1}, "iteration 118 is the last that it"),
+        ({"alive": 101.0, "iteration": 110, "stride": 10}, ""),  # the next one is the last
+        ({"alive": 101.0, "iteration": 5, "stride": 1}, ""),  # it printed the first ones alone
+        ({"alive": 49.0, "iteration": 120, "stride": 1}, ""),
+    ],
+)
+def test_a_rank_whose_last_sign_of_life_lies_before_the_windows_end(
+    rank: dict[str, Any], seen: str
+) -> None:
+    found = silent([by_us(), silent_rank(**rank)], Measure())
+    assert list(found) == [1] * bool(seen) and found.get(1, "").startswith(seen)
+
+
 @pytest.mark.parametrize(
     ("endings", "status", "reason"),
     [
@@ -202,6 +234,17 @@ def ending(rank: int = 0, **told: Any) -> Ending:
         ([ending(met="0 1", iteration=None, format="")], Status.OK, ""),
         ([ending(met="0 1", iteration=None, format="", broken="Segmentation fault")],
          Status.FAILED, "rank 0 on n0 printed 'Segmentation fault', and the window is not"),
+        ([by_us(), silent_rank(by="itself", alive=60.0)], Status.PARTIAL,
+         "rank 1 on n1 ended with exit code 0 40 s before the window's end"),
+        ([by_us(), ending(1, alive=60.0)], Status.OK, ""),  # it had done its iterations
+        ([by_us(), silent_rank(by="itself", alive=101.0)], Status.OK, ""),
+        ([by_us(by="itself"), silent_rank(by="itself", alive=99.0)], Status.OK, ""),
+        ([by_us(), silent_rank(alive=1.0)], Status.OK, ""),  # with a warning
+        ([by_us(), silent_rank(broken="CUDA out of memory.", signs=60)], Status.OUT_OF_MEMORY,
+         "rank 1 on n1 printed 60 lines that tell of a fault, as 'CUDA out of memory.'"),
+        ([by_us(), silent_rank(broken="CUDA out of memory.", signs=59)], Status.OK, ""),
+        ([by_us(), silent_rank(broken="CUDA out of memory.", signs=60, broken_at=LATE)],
+         Status.OK, ""),
     ],
 )  # fmt: skip
 def test_what_decides_how_a_run_ended(endings: list[Ending], status: Status, reason: str) -> None:
@@ -292,7 +335,7 @@ def test_nothing_of_a_program_is_left() -> None:
 
 def followed(
     place: Path, what: str, table: ReadTable, measure: Measure, **limits: float
-) -> tuple[watch.ProgramWatch, watch.End]:
+) -> tuple[watch.ProgramWatch, End]:
     """A program of the tests that is watched until its end."""
     env = {**os.environ, "PYTHONPATH": str(SUPPORT.parents[1]), "DLPERF_SUPERVISED": "1"}
     env.update(DLPERF_MEASURE=f"warmup={measure.warmup} iterations={measure.iterations}")
@@ -313,19 +356,41 @@ def followed(
 
 
 @pytest.mark.processes
-@pytest.mark.parametrize("what", ["deaf", "timer"])
+@pytest.mark.parametrize("what", ["deaf", "nested", "timer"])
 def test_a_program_is_ended_behind_its_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    """One that does not heed SIGTERM is killed; of one with a Timer no line tells an iteration."""
+    """One that does not heed SIGTERM is killed, with its children in sessions of their own, and all
+    that it printed is kept; of one with a Timer no line tells an iteration."""
     monkeypatch.setattr(watch, "_GRACE_S", 0.3)
     monkeypatch.setattr(watch, "_SECONDS_BEHIND", 0.1)
-    table = ReadTable("megatron") if what == "deaf" else ReadTable()
+    table = ReadTable() if what == "timer" else ReadTable("megatron")
     measure = Measure(warmup=2, iterations=4)
     follower, end = followed(tmp_path, what, table, measure, startup_s=30.0, iteration_s=10.0)
     progress = follower.output.progress
-    assert (end.why, end.status, end.code) == ("window", None, -9 if what == "deaf" else -15)
+    assert (end.why, end.status, end.code) == ("window", None, -15 if what == "timer" else -9)
+    kept = re.findall(r"iteration +([0-9]+)/", (tmp_path / "out").read_text())
+    assert list(map(int, kept)) == list(range(1, (progress.iteration or 0) + 1))
+    assert what == "timer" or (len(kept) > 6 and not descendants(os.getpid()))
     assert progress.timed == (what == "timer") and (progress.iteration is None) == progress.timed
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize("code", [0, 3])
+def test_an_end_that_came_before_our_signal_is_the_programs_own(tmp_path: Path, code: int) -> None:
+    """Also where the wish to end all comes before its supervisor has looked again."""
+    child = Child([sys.executable, "-c", f"raise SystemExit({code})"], os.environ, "")
+    manifest: Any = SimpleNamespace(measure=Measure(), limits=SimpleNamespace())
+    output = ProgramOutput(tmp_path / "out", 1, Progress(READ))
+    follower = watch.ProgramWatch(
+        child, False, [], time.monotonic(), manifest, UserProgram("mine", "rank", ("x",)),
+        tmp_path, output, 60.0, "1_0.0", 1, True,
+    )  # fmt: skip
+    os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
+    ask_to_stop(tmp_path, Stop("window", 0, utc(time.time() + 60)))
+    follower._obey()
+    end = follower.until_end()
+    assert (end.code, end.why, end.status) == (code, "", Status.FAILED if code else None)
 
 
 @pytest.mark.processes
