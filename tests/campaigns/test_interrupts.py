@@ -44,5 +44,5 @@ def test_killed_ranks_and_supervisors(tmp_path: Path) -> None:
     """Ranks do not wait for each other: nobody but a supervisor knows that one has gone."""
     victims = [("a program", 1, 0.5), ("a supervisor", 0, 0.5)]
     kills, alive = campaign(tmp_path, victims)
-    assert len(kills) == 2 and not alive
-    assert [each.early for each in kills] == [True, True] and not any(k.wrong for k in kills)
+    assert not alive
+    assert len(kills) == 2 and not any(each.wrong for each in kills), kills

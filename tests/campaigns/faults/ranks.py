@@ -52,28 +52,33 @@ run = ["apart.py", "4000", "20", "{{{{global_batch}}}}", "plain"]
 format = "megatron"
 """
 PARTS = {"a program": "apart.py", "a supervisor": "dlperf_hpc.train.program"}
+PHASES = ("in the window", "until our signal", "after it")
+NEAR_S = 0.2  # of our signal: what comes so near to it may have come before or after it
 VICTIMS = [(what, rank) for what in PARTS for rank in range(2)]
 
 
 @dataclass
 class Kill:
-    """One kill, and what became of its run: ``early`` if it came before the window's end."""
+    """One kill, and what became of its run; ``when`` it came is one of :data:`PHASES`."""
 
     what: str
     rank: int
     at: float
-    early: bool = True
+    when: str = ""
     status: str = ""
     cause: str = ""
     codes: tuple[int | None, ...] = ()
 
     @property
     def wrong(self) -> bool:
-        """Whether a run counts of which a rank was dead in the window, or another rank is named."""
-        if not self.early:
-            return self.status != "ok" and self.cause != KILLED
-        known = self.what != "a program" or self.codes[self.rank] == -signal.SIGKILL
-        return (self.status, self.cause) != ("failed", KILLED) or not known
+        """Whether a run counts of which a rank was dead in the window, another rank is named, or
+        one does not count that had been ended by us."""
+        end, dead, ok = (self.status, self.cause), ("failed", KILLED), ("ok", "")
+        if self.when == PHASES[0]:
+            known = self.codes[self.rank : self.rank + 1] == (-signal.SIGKILL,)
+            return end != dead or (self.what == "a program" and not known)
+        late = self.what == "a program" and self.when == PHASES[2]
+        return end != ok and (late or end != dead)
 
 
 def _found(task: str, what: str, rank: int, token: str) -> int | None:
@@ -111,6 +116,15 @@ def _strike(
     return kills
 
 
+def _phase(text: str, at: float) -> str:
+    """When a kill came: two more lines are behind the window, and half a second."""
+    rows = re.findall(r"^(\S+Z) 0\|  iteration +([0-9]+)/", text, re.MULTILINE)
+    stamps = {int(number): moment(stamp) for stamp, number in rows}
+    if at < stamps.get(LAST, at + 1):
+        return PHASES[0]
+    return PHASES[1 + (at > stamps.get(LAST + 2, at) + 0.5 + NEAR_S)]
+
+
 def _judged(place: Workplace, task: str, kill: Kill) -> Kill:
     """With the end of its run, by its record; its log says when the window was over."""
     root = place.directory("struck")
@@ -119,8 +133,7 @@ def _judged(place: Workplace, task: str, kill: Kill) -> Kill:
         if record["launch"].partition(".")[0] != task:
             continue
         text = path.with_suffix(".log").read_text()
-        line = re.search(rf"^(\S+)Z 0\| iteration +{LAST}/", text.replace("|  it", "| it"), re.M)
-        kill.early = line is None or kill.at < moment(f"{line[1]}Z")
+        kill.when = _phase(text, kill.at)
         kill.status, kill.cause = record["status"], record.get("cause", "")
         kill.codes = tuple(record.get("program", {}).get("codes", ()))
         return kill
@@ -148,15 +161,14 @@ def campaign(home: Path, victims: Sequence[tuple[str, int, float]]) -> tuple[lis
 
 def table(kills: Sequence[Kill], alive: int) -> str:
     """As a table of the docs."""
-    rows = ["| killed | kills | in the window | answers | behind it | answers | wrong |"]
-    rows.append("| --- | ---: | ---: | --- | ---: | --- | ---: |")
+    rows = [f"| killed | kills | {' | '.join(PHASES)} | wrong |"]
+    rows.append("| --- | ---: | --- | --- | --- | ---: |")
     for what, rank in VICTIMS:
         of = [each for each in kills if (each.what, each.rank) == (what, rank)]
         row = [f"{what} of rank {rank}", str(len(of))]
-        for early in (True, False):
-            found = [f"{k.status} {k.cause}".strip() for k in of if k.early is early]
-            counts = Counter(found).most_common()
-            row += [str(len(found)), ", ".join(f"{name} {n}" for name, n in counts) or "-"]
+        for phase in PHASES:
+            counts = Counter(f"{k.status} {k.cause}".strip() for k in of if k.when == phase)
+            row.append(", ".join(f"{n} {name}" for name, n in counts.most_common()))
         rows.append(f"| {' | '.join([*row, str(sum(each.wrong for each in of))])} |")
     return "\n".join([*rows, "", f"processes alive afterwards: {alive}"])
 
@@ -167,7 +179,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
     dice = random.Random(arguments.seed)
-    victims = [(*VICTIMS[n % 4], dice.uniform(0, 2.4)) for n in range(arguments.number)]
+    victims = [(*VICTIMS[n % 4], dice.uniform(0, 2.0)) for n in range(arguments.number)]
     with tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True) as folder:
         kills, alive = campaign(Path(folder), victims)
     for each in kills:
