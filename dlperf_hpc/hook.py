@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import builtins
+import contextlib
 import importlib.machinery
 import io
 import os
@@ -22,6 +23,7 @@ from typing import Any
 
 from dlperf_hpc import leave_current_directory
 from dlperf_hpc.errors import DlperfError
+from dlperf_hpc.timer.config import fault
 from dlperf_hpc.timer.timer import Timer
 
 _OPTIMIZER = "torch.optim.optimizer"
@@ -49,7 +51,7 @@ class OnImport(MetaPathFinder):
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """The module's own spec, whose loader then tells us too."""
-        if fullname != self._name:
+        if fullname != self._name or self not in sys.meta_path:
             return None
         sys.meta_path.remove(self)
         specs = (each.find_spec(fullname, path, target) for each in sys.meta_path)
@@ -62,7 +64,8 @@ class OnImport(MetaPathFinder):
                 execute(module)
                 self._found(module)
 
-            loader.exec_module = exec_module
+            with contextlib.suppress(AttributeError, TypeError):  # then no step is seen
+                loader.exec_module = exec_module
         return spec
 
 
@@ -82,10 +85,20 @@ class OptimizerSteps:
         if register is None:
             self.failure = "this torch has no register_optimizer_step_post_hook: take 2.1 or newer"
         else:
-            register(self.after_step)
+            self.harmless(lambda: register(self.after_step))
+
+    def harmless(self, call: Callable[[], object]) -> None:
+        """If a call raises there is no number; that does not end the program."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the program is not ours to end
+            self.failure = fault(error)
 
     def after_step(self, optimizer: Any, *_: object) -> None:
-        """An optimizer has made a step. That there can be no number does not end the program."""
+        """An optimizer has made a step."""
+        self.harmless(lambda: self._count(optimizer))
+
+    def _count(self, optimizer: Any) -> None:
         if self._first is None:
             self._first, self._name = weakref.ref(optimizer), type(optimizer).__name__
         if self.failure:
@@ -97,22 +110,17 @@ class OptimizerSteps:
                 self.timer.note(f"{other} steps too: the steps of {self._name}, the first, count")
             return
         self.seen += 1
-        try:
-            self.timer.step()
-        except DlperfError as error:
-            self.failure = str(error)
+        self.timer.step()
 
     def report(self, error: BaseException | None) -> None:
         """The program has ended: print the line, or why there is no number."""
-        if self.failure and not self.timer.told:
-            text = f"dlperf_hpc: no number: {self.failure}\n"
-        else:
-            seen = f"{self.seen or 'no'} optimizer step{'s' * (self.seen != 1)} seen; {_UNSEEN}"
-            self.timer.close(error, seen)
-            text = self.timer.told
-        if self.timer.rank == 0:
-            sys.stderr.write(text)
-            sys.stderr.flush()
+        seen = f"{self.seen or 'no'} optimizer step{'s' * (self.seen != 1)} seen; {_UNSEEN}"
+        self.harmless(lambda: self.timer.close(error, self.failure or seen))
+        text = self.timer.told or f"dlperf_hpc: no number: {self.failure}\n"
+        with contextlib.suppress(Exception):  # nobody may be reading any more, or it is closed
+            if self.timer.rank == 0:
+                sys.stderr.write(text)
+                sys.stderr.flush()
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dlperf_hpc.analysis.machines import CEILING
-from dlperf_hpc.model.case import CaseFacts
+from dlperf_hpc.model.case import Case, CaseFacts
 from dlperf_hpc.model.result import (
     FEW_CORES,
     REST_DIFFERS,
@@ -225,8 +225,13 @@ _OF_WINDOWS: Sequence[tuple[str, Test, str]] = (
 
 def _contradictions(case: CaseFacts, window: Window) -> Iterator[str]:
     """In what a window is not as its case is configured."""
-    for name in ("ranks", "accumulation", "global_batch"):
-        reported, configured = getattr(window, name), getattr(case, name)
+    wanted = {name: getattr(case, name) for name in ("ranks", "accumulation", "global_batch")}
+    if isinstance(case, Case) and case.launch:  # its ranks are those of supervisors
+        wanted["ranks"] = case.processes
+        if window.samples == window.iterations * case.global_batch:
+            wanted["accumulation"] = 1  # an iteration of the hook's is an optimizer step
+    for name, configured in wanted.items():
+        reported = getattr(window, name)
         if reported != configured and None not in (reported, configured):
             what = name.replace("_", " ")
             yield f"a window reports {what} {reported}, the case asks for {configured}"

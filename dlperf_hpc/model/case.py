@@ -217,6 +217,12 @@ class Case(_CaseNames):
         return 1 if self.launch == "once" else self.topology.nodes * self.ranks_per_node
 
     @property
+    def processes(self) -> int | None:
+        """Training processes over all nodes, of a program too; None if only the program knows."""
+        many = {"torchrun": self.topology.devices, "accelerate": self.topology.devices}
+        return {**many, "once": None, "node": None}.get(self.launch, self.ranks)
+
+    @property
     def ranks_per_node(self) -> int:
         """Processes on each node."""
         return self.processes_per_node or self.topology.gpus_per_node

@@ -398,3 +398,29 @@ def kept(loss: Any) -> Any:
     if isinstance(loss, (int, float)) or not hasattr(loss, "detach"):
         return loss
     return loss.detach().clone()
+
+
+class Sizes:
+    """Sizes of batches, where the first batch shows that the first dimension of what it holds is
+    its size: the ``usual`` one."""
+
+    def __init__(self, usual: int | None) -> None:
+        self._usual, self._first = usual, True
+
+    def odd(self, batch: Any) -> int | None:
+        """The size of a batch if it is not the usual one, else None."""
+        size = None if self._usual is None else _size(batch)
+        if self._first and size != self._usual:
+            self._usual = size = None  # it is not to be seen
+        self._first = False
+        return None if size == self._usual else size
+
+
+def _size(batch: Any) -> int | None:
+    for _ in range(3):
+        if isinstance(batch, Mapping):
+            batch = next(iter(batch.values()), None)
+        elif isinstance(batch, (list, tuple)):
+            batch = batch[0] if batch else None
+    shape = getattr(batch, "shape", None)
+    return int(shape[0]) if shape else None

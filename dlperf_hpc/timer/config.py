@@ -12,16 +12,18 @@ from __future__ import annotations
 import os
 import socket
 import sys
+import traceback
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import Issue, SpecError
+from dlperf_hpc.errors import DlperfError, Issue, SpecError
 from dlperf_hpc.model.case import OBSERVED, Case, Measure, ObservedCase, Topology, known_fields
 from dlperf_hpc.model.checks import Form, Misfit, is_name, is_number, unfit, whole
 from dlperf_hpc.records import forms
 from dlperf_hpc.records.lines import read_values, unflatten
+from dlperf_hpc.records.store import describe
 from dlperf_hpc.train.probe import node
 from dlperf_hpc.train.ranks import World, alone
 
@@ -124,6 +126,17 @@ def timer_config(given: Mapping[str, Any], env: Mapping[str, str] = os.environ) 
     if issues:
         raise SpecError("what dlperf_hpc is to time", issues)
     return found
+
+
+def safe_config(given: Mapping[str, Any]) -> tuple[TimerConfig, str]:
+    """That of :func:`timer_config`, and ''; if anything but a SpecError is raised in it, the usual
+    window, and what failed."""
+    try:
+        return timer_config(given), ""
+    except DlperfError:
+        raise
+    except Exception as error:  # noqa: BLE001 - the program is not ours to end
+        return TimerConfig(Load(), Measure(), {}, {}, Path(OWN_LOGS)), fault(error)
 
 
 def _load(arguments: Mapping[str, Any], case: Mapping[str, Any]) -> Load:
@@ -272,3 +285,20 @@ def find(env: Mapping[str, str] = os.environ, meet: bool = True) -> ProcessGroup
         return ProcessGroup(world.rank, world.size, topology, world)
     uneven = f"they lie unevenly on nodes, {per_node}"
     return ProcessGroup(world.rank, world.size, None, world, uneven=uneven)
+
+
+# --- what went wrong
+
+
+def error_words(error: Exception) -> str:
+    """An error in the words of the system, or of this package, else with its place in here."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return str(error) if isinstance(error, DlperfError) else fault(error)
+
+
+def fault(error: Exception) -> str:
+    """That a call from here has failed, and where."""
+    frames = traceback.extract_tb(error.__traceback__)[-1:]
+    where = "".join(f", {os.path.basename(each.filename)}:{each.lineno}" for each in frames)
+    return f"the Timer has failed ({describe(error)}{where}); the program went on"

@@ -10,7 +10,8 @@ import importlib
 import sys
 from typing import Any
 
-from dlperf_hpc.timer.timer import Sizes, Timer
+from dlperf_hpc.timer.aggregate import Sizes
+from dlperf_hpc.timer.timer import Timer
 
 _PACKAGES = ("lightning.pytorch", "pytorch_lightning")
 

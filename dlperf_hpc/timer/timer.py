@@ -2,7 +2,8 @@
 
 Warm-up; device sync; meeting the other processes; clock; N iterations with nothing added between
 them but a stamp; device sync; clock. It is the window of our own runs (docs/measuring.md), around a
-loop that is somebody else's.
+loop that is somebody else's. Nothing that goes wrong in here ends or delays that loop: it costs the
+number, and the reason is printed. A process that has no number any more still meets the others.
 """
 
 from __future__ import annotations
@@ -11,14 +12,16 @@ import atexit
 import contextlib
 import os
 import sys
+import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from dlperf_hpc.errors import DlperfError, LedgerError, MeasurementError, RunError, number_of
+from dlperf_hpc.errors import MeasurementError, RunError, WorldError, number_of
 from dlperf_hpc.model.result import Status, Window, interruption
 from dlperf_hpc.records.failures import ENDED_BY, WINDOW, Verdict, of_error
 from dlperf_hpc.records.lines import SUPERVISED, TimerReport, timed_line
@@ -26,17 +29,19 @@ from dlperf_hpc.records.store import AnyAttempt, describe, finish, format_trace,
 from dlperf_hpc.timer import aggregate, config
 from dlperf_hpc.timer.aggregate import (
     RankWindow,
+    Sizes,
     WindowClock,
     device_facts,
     kept,
     synchronize,
     unwaited,
 )
-from dlperf_hpc.timer.config import timer_config
+from dlperf_hpc.timer.config import error_words, fault, safe_config
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.measurement import window_length
 
 Batch = TypeVar("Batch")
+Value = TypeVar("Value")
 _living: weakref.WeakSet[Timer] = weakref.WeakSet()
 
 
@@ -58,8 +63,9 @@ class Timer:
     (``logs/timer``). ``quiet``: nothing is printed.
 
     A sweep's environment variables decide on the window, the case and the log (docs/timer.md).
-    SpecError for arguments and variables that cannot be; in the loop's first iteration LedgerError
-    if the log cannot be written, WorldError if the processes are no topology, or not the sweep's.
+    SpecError for arguments and variables that cannot be. Within the loop nothing is raised but
+    RunError, for calls that cannot be: where something fails there is no number, and
+    ``stop`` ends the loop where the window would have.
     """
 
     def __init__(
@@ -95,20 +101,21 @@ class Timer:
             "min_seconds": min_seconds,
             "logs": logs,
         }
-        self._config = timer_config(arguments)
+        self._config, self._refusal = safe_config(arguments)
         self._stop, self._sync, self._quiet = stop, sync, quiet
+        self._lock, self._threads = threading.RLock(), set[int]()
         self._group: config.ProcessGroup | None = None
         self._attempt: AnyAttempt | None = None
         self._clock: WindowClock | None = None
         self._done = 0
         self._last = 0  # the window's last iteration, once it is open
+        self._until = 0  # no loop ends before this iteration because something has failed
         self._loss: Any = None
         self._samples: int | None = None
         self._steps: list[int] = []
         self._waited_ns: int | None = None
         self._remarks: list[str] = []
         self._again = 0  # how often the loop was begun again within the window
-        self._refusal = ""
         self._looping = False
         self._ended = False
         self._message = ""
@@ -138,15 +145,15 @@ class Timer:
             self._samples = samples
         if self._looping:
             return self._done + 1 >= self._last > 0
-        if not self._ended:
+        if not self._over:
             self._advance()
-        return self._ended
+        return self._over
 
     def loss(self, loss: Any) -> None:
         """The loss of this iteration: a number, or a tensor of one, which is not read before the
         window is over."""
         if self.open:
-            self._loss = kept(loss)
+            self._loss = self._try(partial(kept, loss))
 
     def optimizer_step(self) -> None:
         """An optimizer step was taken in this iteration."""
@@ -169,21 +176,8 @@ class Timer:
         """End the run here: without a number if the window is not over (``why``: more than that),
         failed if there is an error. Called as the program ends, and by ``with Timer(...) as
         timer:``."""
-        if self._ended:
-            return
-        if error is None:
-            measure = self._config.measure
-            reason = (
-                f"the loop ended after {self._done} iterations, of {measure.warmup} untimed and"
-            )
-            reason += f" {measure.iterations} timed ones"
-            self._end(Verdict(Status.PARTIAL, ": ".join(filter(None, (reason, why))), WINDOW))
-            return
-        reason = f"{describe(error)}, after {self._done} iterations"
-        verdict = replace(of_error(error), reason=reason)
-        if isinstance(error, KeyboardInterrupt):
-            verdict = Verdict(Status.CANCELLED, reason, ENDED_BY)
-        self._end(verdict, format_trace(error))
+        if not self._ended:
+            self._harmless(partial(self._close, error, why))
 
     @property
     def rank(self) -> int:
@@ -214,8 +208,31 @@ class Timer:
 
     # --- the loop
 
+    @property
+    def _over(self) -> bool:
+        """Whether the loop is to end, if ``stop``."""
+        return self._ended and self._done >= self._until
+
+    def _try(self, call: Callable[[], Value]) -> Value | None:
+        """What a call gives; None, and there will be no number, if it raises: the other processes
+        are met all the same."""
+        try:
+            return call()
+        except Exception as error:  # noqa: BLE001 - the program is not ours to end
+            self._refusal = self._refusal or fault(error)
+            return None
+
+    def _harmless(self, call: Callable[[], object]) -> None:
+        """If a call raises, end without a number: this process meets no other one any more."""
+        try:
+            call()
+        except Exception as error:  # noqa: BLE001 - the program is not ours to end
+            measure = self._config.measure
+            self._until = max(self._last, measure.warmup + measure.iterations)
+            self._end(Verdict(Status.FAILED, self._refusal or fault(error), WINDOW))
+
     def _timed(self, batches: Iterable[Batch]) -> Iterator[Batch]:
-        if self._ended and self._stop:
+        if self._over and self._stop:
             return
         if self._looping:
             raise RunError(
@@ -225,14 +242,14 @@ class Timer:
         self._again += self._clock is not None
         try:
             if not self._ended:
-                self._begin()
+                self._harmless(self._begin)
             yield from self._iterations(iter(batches))
         finally:
             self._looping = False
 
     def _iterations(self, batches: Iterator[Batch]) -> Iterator[Batch]:
         sizes = Sizes(self._config.load.batch_size)
-        while not self._ended:
+        while not self._over:
             before = time.perf_counter_ns()
             try:
                 batch = next(batches)
@@ -241,7 +258,7 @@ class Timer:
             waited = time.perf_counter_ns() - before
             if self._waited_ns is not None:
                 self._waited_ns += waited
-            odd = sizes.odd(batch)
+            odd = self._try(partial(sizes.odd, batch))
             yield batch
             self._samples = odd if self._samples is None else self._samples
             self._advance()
@@ -250,20 +267,25 @@ class Timer:
 
     def _advance(self) -> None:
         """An iteration has ended."""
-        if self._group is None:
-            self._begin()
-        self._done += 1
+        with self._lock:
+            self._threads.add(threading.get_ident())
+            if not self._ended:
+                self._harmless(self._begin)
+            self._done += 1
+            if not self._ended:
+                self._harmless(self._iteration)
+
+    def _iteration(self) -> None:
         loss, samples, self._loss, self._samples = self._loss, self._samples, None, None
-        warmup = self._config.measure.warmup
+        warmup, last = self._config.measure.warmup, self._done == self._last
         if self._clock is not None:
-            last = self._done == self._last
-            self._clock.iteration(loss, samples, last)
-            if last:
-                self._close_window(self._clock)
+            self._try(partial(self._clock.iteration, loss, samples, last))
+        if last:
+            self._close_window()
         elif self._done == warmup:
             self._open_window()
         elif self._done == warmup // 2 and self._config.measure.min_seconds:
-            synchronize(self._sync)
+            self._try(partial(synchronize, self._sync))
             self._half_at = time.perf_counter()
 
     def _begin(self) -> None:
@@ -273,19 +295,17 @@ class Timer:
             return
         self._group = found = config.find()
         atexit.register(self._at_exit)
-        opened = self._open_log(found)
-        if isinstance(opened, LedgerError) and SUPERVISED in os.environ:
-            self._remarks.append(f"the Timer has no log of its own: {opened}")
-            opened = None  # the supervisor's has its number
+        opened, why = self._open_log(found)
         if found.world is not None:
-            opened = found.world.broadcast(opened)
-        if isinstance(opened, DlperfError):
-            self._ended = True
-            raise opened
+            opened, why = found.world.broadcast((opened, why))
         self._attempt = opened
-        facts = [device_facts()]
+        if why:
+            self._refusal = why
+            raise WorldError(why)
+        facts = [self._try(device_facts) or {}]
         if found.world is not None:
-            facts = found.world.gather({**joblog.rank_facts(found.world), **facts[0]})
+            own = self._try(partial(joblog.rank_facts, found.world)) or {"rank": found.rank}
+            facts = found.world.gather({**own, **facts[0]})
         self._log(lambda attempt: aggregate.log_start(attempt, self._config, found, facts))
 
     def _log(self, write: Callable[[AnyAttempt], object]) -> None:
@@ -294,24 +314,27 @@ class Timer:
             return
         try:
             write(self._attempt)
-        except OSError as error:
-            self._remarks.append(f"the log is not whole: {error.strerror}")
+        except Exception as error:  # noqa: BLE001 - the number is there without it
+            self._remarks.append(f"the log is not whole: {error_words(error)}")
 
-    def _open_log(self, found: config.ProcessGroup) -> AnyAttempt | DlperfError | None:
-        """On rank 0 a log, or why there can be none."""
+    def _open_log(self, found: config.ProcessGroup) -> tuple[AnyAttempt | None, str]:
+        """On rank 0 a log, or None with a remark; and why there can be no number."""
         if found.rank != 0:
-            return None
+            return None, ""
         try:
-            return aggregate.open_log(self._config, found)
-        except DlperfError as error:
-            return error
+            return aggregate.open_log(self._config, found), ""
+        except WorldError as error:
+            return None, str(error)
+        except Exception as error:  # noqa: BLE001 - the number is there without it
+            self._remarks.append(f"the Timer has no log of its own: {error_words(error)}")
+            return None, ""
 
     def _length(self, found: config.ProcessGroup) -> int:
         """Iterations of the window, the same for all processes."""
         measure, load = self._config.measure, self._config.load
         estimate = float("inf")
         if measure.min_seconds:
-            synchronize(self._sync)
+            self._try(partial(synchronize, self._sync))
             estimate = (time.perf_counter() - self._half_at) / (self._done - self._done // 2)
             if found.world is None:  # each process would come to another length
                 self._remarks.append("min_seconds was left out: the processes did not meet")
@@ -325,18 +348,25 @@ class Timer:
         iterations = self._length(self._group)
         self._last = self._done + iterations
         self._log(lambda attempt: log_event(attempt, "phase", {"name": "measure"}))
-        self._clock = WindowClock(iterations, self._sync)
-        self._clock.synchronize()
+        clock = self._try(partial(WindowClock, iterations, self._sync))
+        if clock is not None:
+            self._try(clock.synchronize)
         if self._group.world is not None:
             self._group.world.barrier()
         self._waited_ns = 0 if self._looping else None
-        self._clock.start()
+        if clock is not None:
+            self._try(clock.start)
+        self._clock = clock
 
-    def _close_window(self, clock: WindowClock) -> None:
-        found = self._group
-        assert found is not None
+    def _mine(self) -> RankWindow:
+        """This process's window."""
+        clock = self._clock
+        assert clock is not None
         losses, odd = clock.losses()
-        mine = RankWindow(
+        threads = len(self._threads)
+        if threads > 1:
+            self._remarks.append(f"{threads} threads share this Timer: iterations are those of all")
+        return RankWindow(
             opened=clock.opened,
             elapsed_s=clock.elapsed_s,
             step_times=clock.step_times(),
@@ -348,9 +378,14 @@ class Timer:
             interrupted_s=clock.stops.seconds,
             remarks=(*odd, *self._remarks, *unwaited(self._sync), *self._odd_loops(clock)),
         )
+
+    def _close_window(self) -> None:
+        found = self._group
+        assert found is not None
+        mine = self._try(self._mine)
         row = (mine, self._refusal)
         rows = [row] if found.world is None else found.world.gather(row)
-        windows = [window for window, _ in rows]
+        windows = [window for window, _ in rows if window is not None]
         measure = self._config.measure
         try:
             for why in filter(None, (why for _, why in rows)):
@@ -360,9 +395,10 @@ class Timer:
         except MeasurementError as error:
             status, why = Status.FAILED, str(error)
         if why:
-            median = aggregate.median_ms(windows)
-            reason = f"{why} (an iteration took {median:.2f} ms, median)"
-            self._end(Verdict(status, reason, WINDOW))
+            if windows:
+                median = aggregate.median_ms(windows)
+                why += f" (an iteration took {median:.2f} ms, median)"
+            self._end(Verdict(status, why, WINDOW))
             return
         self._ended, self._window = True, window
         self._log(lambda attempt: aggregate.log_window(attempt, measure, window, windows))
@@ -386,6 +422,22 @@ class Timer:
 
     # --- the end
 
+    def _close(self, error: BaseException | None, why: str) -> None:
+        if error is None:
+            measure = self._config.measure
+            reason = (
+                f"the loop ended after {self._done} iterations, of {measure.warmup} untimed and"
+            )
+            reason += f" {measure.iterations} timed ones"
+            reason = ": ".join(filter(None, (reason, why or self._refusal)))
+            self._end(Verdict(Status.PARTIAL, reason, WINDOW))
+            return
+        reason = f"{describe(error)}, after {self._done} iterations"
+        verdict = replace(of_error(error), reason=reason)
+        if isinstance(error, KeyboardInterrupt):
+            verdict = Verdict(Status.CANCELLED, reason, ENDED_BY)
+        self._end(verdict, format_trace(error))
+
     def _at_exit(self) -> None:
         # In an interactive session it is the last one of anything.
         self.close(None if hasattr(sys, "ps1") else getattr(sys, "last_value", None))
@@ -394,65 +446,41 @@ class Timer:
         """No number: say why, and write it into the log. The first process to come here does."""
         self._ended = True
         if self._group is None:  # no iteration was seen
-            self._group = config.find(meet=False)
-            opened = self._open_log(self._group)
-            if not isinstance(opened, DlperfError):
-                self._attempt = opened
-        found = self._group
+            self._try(self._late_log)
         status, reason = verdict.status, verdict.reason
         if self._attempt is not None:
-            if found.size > 1 and status is not Status.PARTIAL:
-                reason = f"rank {found.rank}: {reason}"
-            with contextlib.suppress(OSError):
+            if self._group and self._group.size > 1 and status is not Status.PARTIAL:
+                reason = f"rank {self._group.rank}: {reason}"
+            try:
                 finish(self._attempt, status, reason, trace, verdict.codes())
+            except Exception as error:  # noqa: BLE001 - the reason is printed
+                self._remarks.append(f"the log is not whole: {error_words(error)}")
         self._report(TimerReport(status, reason=reason))
-        self._print(f"{status.value}, no number: {reason}", [])
+        self._print(f"{status.value}, no number: {reason}", self._remarks)
+
+    def _late_log(self) -> None:
+        self._group = config.find(meet=False)
+        self._attempt, _ = self._open_log(self._group)
 
     def _report(self, report: TimerReport) -> None:
         """Rank 0 reports to a supervisor of ours, also where nothing is printed for people; on a
         line of its own, behind a progress bar that has not ended its line."""
         if SUPERVISED in os.environ:
-            self._write(f"\n{timed_line(report)}\n")
+            self._write(lambda: f"\n{timed_line(report)}\n")
 
-    def _print(self, sentence: str, remarks: list[str]) -> None:
+    def _print(self, sentence: str, remarks: Sequence[str]) -> None:
         """Rank 0 prints what has come of it, on standard error."""
         if self._attempt is not None:
             sentence += f"; log: {self._attempt.paths.log}"
         self._message = "".join(f"dlperf_hpc: {line}\n" for line in (sentence, *remarks))
         if not self._quiet:
-            self._write(self._message)
+            self._write(lambda: self._message)
 
-    def _write(self, text: str) -> None:
-        if self.rank == 0:
-            with contextlib.suppress(OSError, ValueError):  # nobody may be reading any more
-                sys.stderr.write(text)
+    def _write(self, text: Callable[[], str]) -> None:
+        with contextlib.suppress(Exception):  # nobody may be reading any more, or it is closed
+            if self.rank == 0:
+                sys.stderr.write(text())
                 sys.stderr.flush()
-
-
-class Sizes:
-    """Sizes of batches, where the first batch shows that the first dimension of what it holds is
-    its size: the ``usual`` one."""
-
-    def __init__(self, usual: int | None) -> None:
-        self._usual, self._first = usual, True
-
-    def odd(self, batch: Any) -> int | None:
-        """The size of a batch if it is not the usual one, else None."""
-        size = None if self._usual is None else _size(batch)
-        if self._first and size != self._usual:
-            self._usual = size = None  # it is not to be seen
-        self._first = False
-        return None if size == self._usual else size
-
-
-def _size(batch: Any) -> int | None:
-    for _ in range(3):
-        if isinstance(batch, Mapping):
-            batch = next(iter(batch.values()), None)
-        elif isinstance(batch, (list, tuple)):
-            batch = batch[0] if batch else None
-    shape = getattr(batch, "shape", None)
-    return int(shape[0]) if shape else None
 
 
 def _forget() -> None:

@@ -139,13 +139,18 @@ time_limit = "00:05:00"
 warmup = 3
 iterations = 20
 [case]
-framework = "mine"
 model = "linear"
-batch_size = 4
+batch_size = 2
+accumulation = 2
 device = "cpu"
+[matrix]
+framework = ["mine", "three"]
+[program.three]
+launch = "accelerate"
+run = ["timed.py", "{batch_size}"]
 [program.mine]
 launch = "torchrun"
-run = ["-m", "dlperf_hpc.hook", "--batch-size", "{batch_size}", "train.py", "{steps}"]
+run = ["-m", "dlperf_hpc.hook", "--batch-size", "{batch_size*accumulation}", "train.py", "{steps}"]
 [program.mine.read]
 format = "nanogpt"
 """
@@ -164,15 +169,32 @@ dist.destroy_process_group()
 )
 
 
-def test_the_hook_under_a_sweep(tmp_path: Path) -> None:
-    """Its number is the run's, and that of the lines is the check."""
+LINES = (
+    COMMON
+    + """
+from dlperf_hpc import Timer
+timer = Timer(batch_size=int(sys.argv[1]), accumulation=2)
+for batch in timer(torch.randn(2, 16) for _ in range(99)):
+    timer.loss(train_step(batch))
+dist.destroy_process_group()
+"""
+)
+
+
+def test_hook_and_timer_under_a_sweep(tmp_path: Path) -> None:
+    """Their number is the run's, and that of the lines is the check; nothing is not as requested,
+    though a supervisor stands for both processes, and an iteration of the hook's is a step."""
     place = Workplace(tmp_path, local_environment())
     place.write("train.py", PRINTS)
+    place.write("timed.py", LINES)
     done = place.verb("sweep", place.write("hook.toml", SWEEP), "--cluster", "local")
     assert done.returncode == 0, done.stdout + done.stderr
     with open(place.directory("hook") / "report" / "runs.csv", encoding="utf-8") as file:
-        (row,) = csv.DictReader(file)
+        row, three = sorted(csv.DictReader(file), key=lambda each: each["framework"])
     assert (row["basis"], row["rule"], row["optimizer_steps"]) == ("timer", "timer[3:23]", "20")
+    assert (three["basis"], three["optimizer_steps"]) == ("timer", "10")
+    flags = [each["flags"] for each in place.table("hook")]
+    assert len(flags) == 2 and not any("not-as-asked" in each for each in flags)
     assert 0 < float(row["samples_per_s"]) < 8 / 0.02 > float(row["check_samples_per_s"]) > 0
 
 

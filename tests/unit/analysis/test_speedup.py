@@ -229,6 +229,19 @@ def test_global_batch_is_as_the_windows_report() -> None:
     assert "a window reports global batch 256, the case asks for 128" in summary.notes
 
 
+@pytest.mark.parametrize(
+    ("launch", "ranks", "flagged"),
+    [("torchrun", 4, False), ("accelerate", 4, False), ("torchrun", 1, True), ("rank", 4, False),
+     ("once", 4, False), ("node", 1, False), ("", 1, True)],
+)  # fmt: skip
+def test_a_programs_processes_are_not_its_supervisors(
+    launch: str, ranks: int, flagged: bool
+) -> None:
+    here = replace(case("1n4g"), launch=launch)
+    summary = one(oks(here, 100, 101, ranks=ranks))
+    assert ("not-as-asked" in summary.flags) is flagged, summary.notes
+
+
 # --- throughputs in several units ----------------------------------------------------------------
 
 BOTH = {"samples/s": 10.0, "tokens/s": 1280.0}
