@@ -14,7 +14,7 @@ PROGRAMS = SUPPORT / "programs"
 SMALLEST = """
 topologies = ["{topology}"]
 base = "{topology}"
-repeats = 1
+repeats = 2
 time_limit = "00:04:00"
 [measure]
 warmup = 3
@@ -29,7 +29,8 @@ device = "cpu"
 
 
 def smallest(name: str, topology: str, more: str = "") -> str:
-    """The text of a sweep of one run of a ready program."""
+    """The text of a sweep of a ready program: two runs, since a first one may leave something
+    in their directory that is in the way of the second one."""
     return SMALLEST.format(name=name, topology=topology, more=more)
 
 

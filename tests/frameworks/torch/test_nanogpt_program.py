@@ -23,10 +23,11 @@ def test_nanogpts_table(tmp_path: Path) -> None:
     done = place.verb("sweep", spec, "--cluster", "local")
     assert done.returncode == 0, done.stdout + done.stderr
     with open(place.directory("gpt") / "report" / "runs.csv", encoding="utf-8") as file:
-        (row,) = csv.DictReader(file)
-    assert (row["basis"], row["format"], row["factor"]) == ("arrival", "nanogpt", "16.0")
-    assert float(row["samples_per_s"]) > 0 and float(row["check_samples_per_s"]) > 0
-    (result,) = full_results(place.directory("gpt")).results
+        rows = list(csv.DictReader(file))
+    assert [(row["format"], row["factor"]) for row in rows] == [("nanogpt", "16.0")] * 2
+    assert all(float(row["samples_per_s"]) > 0 for row in rows)
+    assert all(float(row["check_samples_per_s"]) > 0 for row in rows)
+    result, _ = full_results(place.directory("gpt")).results
     tables = read_log(Path(result.log)).tables
     assert "--gradient_accumulation_steps=4" in tables["program"]["argv"]
     assert tables["program_end"]["ended"] == "by us after the window"

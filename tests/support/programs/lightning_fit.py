@@ -39,4 +39,4 @@ class Numbers(L.LightningDataModule):  # type: ignore[misc]
 
 
 if __name__ == "__main__":
-    LightningCLI(Toy, Numbers, save_config_callback=None)
+    LightningCLI(Toy, Numbers)

@@ -32,8 +32,9 @@ COMMANDS = {
         "python -m torch.distributed.run",
         "main.py fit --trainer.devices 4 --trainer.num_nodes 2 --trainer.max_steps 130"
         " --trainer.accumulate_grad_batches 2 --trainer.callbacks TQDMProgressBar"
-        " --trainer.callbacks.refresh_rate 1 --trainer.logger false"
-        " --trainer.enable_checkpointing false --data.batch_size 3 --trainer.precision bf16-mixed",
+        " --trainer.callbacks.refresh_rate 1 --trainer.default_root_dir {scratch}"
+        " --trainer.logger false --trainer.enable_checkpointing false --data.batch_size 3"
+        " --trainer.precision bf16-mixed",
     ),
     "nanogpt": (
         "python -m torch.distributed.run",
