@@ -8,9 +8,11 @@ sees; what they may have and this machine lacks is a warning.
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +23,7 @@ from pathlib import Path
 
 from dlperf_hpc.engines.base import CheckResult, Engine, Grade, clean_environment
 from dlperf_hpc.engines.site import Environment, Site
+from dlperf_hpc.files import read_regular
 from dlperf_hpc.records.manifest import Array, Manifest
 from dlperf_hpc.sweepfile.programs import (
     LAUNCHERS,
@@ -42,6 +45,7 @@ _NETWORK = {
     *("nfs", "nfs4", "lustre", "gpfs", "beegfs", "ceph", "cifs", "smb3", "afs", "panfs", "wekafs"),
     *("pvfs2", "orangefs", "glusterfs", "quobyte", "vast"),
 }
+_IMPORTED = re.compile(rb"^(from|import) dlperf_hpc\b", re.MULTILINE)
 # Where a Python of any version looks for these modules; packages are not imported for it.
 _LOOK = """\
 import json, sys
@@ -64,6 +68,20 @@ def modules_of(arrays: Sequence[Array]) -> tuple[str, ...]:
     more = set().union(*(backend.modules for backend in backends))
     found = ("dlperf_hpc", "mpi4py", *sorted(libraries), *sorted(more), *sorted(launchers))
     return tuple(dict.fromkeys(found))
+
+
+def _of_timers(manifest: Manifest, arrays: Sequence[Array]) -> Iterator[str]:
+    """This package, where a command names it (the hook), or a script imports it, not indented."""
+    for program in manifest.programs.values():
+        there = needed(program, manifest, arrays)
+        found = bool(there.directories) and any(
+            word.startswith("dlperf_hpc") for word in program.run
+        )
+        for path in there.files:
+            with contextlib.suppress(OSError):  # examine_programs tells of it
+                found = found or _IMPORTED.search(read_regular(path)) is not None
+        if found:
+            yield "dlperf_hpc"
 
 
 def modules_without_mpi(
@@ -99,6 +117,7 @@ def examine(manifest: Manifest, site: Site, engine: Engine, root: Path) -> Itera
         arrays = [array for array in manifest.arrays if array.environment == name]
         environment = site.environment_named(name)
         modules = modules_without_mpi(modules_of(arrays), engine, environment, arrays)
+        modules = tuple(dict.fromkeys((*modules, *_of_timers(manifest, arrays))))
         yield from _of_environment(name, environment, modules, engine, root)
     of_programs = examine_programs(manifest, site, partial(grade_of, engine, root))
     yield from (each for each in of_programs if each.grade != "ok")

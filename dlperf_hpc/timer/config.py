@@ -102,6 +102,9 @@ class TimerConfig:
         return case
 
 
+USUAL = TimerConfig(Load(), Measure(), {}, {}, Path(OWN_LOGS))  # where no other one is known
+
+
 def timer_config(given: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> TimerConfig:
     """From a Timer's arguments (None: not given) and the environment. The sweep decides on the
     window and what the case is called, the program on what goes through an iteration. SpecError
@@ -126,17 +129,6 @@ def timer_config(given: Mapping[str, Any], env: Mapping[str, str] = os.environ) 
     if issues:
         raise SpecError("what dlperf_hpc is to time", issues)
     return found
-
-
-def safe_config(given: Mapping[str, Any]) -> tuple[TimerConfig, str]:
-    """That of :func:`timer_config`, and ''; if anything but a SpecError is raised in it, the usual
-    window, and what failed."""
-    try:
-        return timer_config(given), ""
-    except DlperfError:
-        raise
-    except Exception as error:  # noqa: BLE001 - the program is not ours to end
-        return TimerConfig(Load(), Measure(), {}, {}, Path(OWN_LOGS)), fault(error)
 
 
 def _load(arguments: Mapping[str, Any], case: Mapping[str, Any]) -> Load:
@@ -285,9 +277,6 @@ def find(env: Mapping[str, str] = os.environ, meet: bool = True) -> ProcessGroup
         return ProcessGroup(world.rank, world.size, topology, world)
     uneven = f"they lie unevenly on nodes, {per_node}"
     return ProcessGroup(world.rank, world.size, None, world, uneven=uneven)
-
-
-# --- what went wrong
 
 
 def error_words(error: Exception) -> str:

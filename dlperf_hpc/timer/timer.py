@@ -2,8 +2,7 @@
 
 Warm-up; device sync; meeting the other processes; clock; N iterations with nothing added between
 them but a stamp; device sync; clock. It is the window of our own runs (docs/measuring.md), around a
-loop that is somebody else's. Nothing that goes wrong in here ends or delays that loop: it costs the
-number, and the reason is printed. A process that has no number any more still meets the others.
+loop that is somebody else's. What goes wrong in here costs the number, and does not end that loop.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, TypeVar
 
-from dlperf_hpc.errors import MeasurementError, RunError, WorldError, number_of
+from dlperf_hpc.errors import MeasurementError, RunError, SpecError, WorldError, number_of
 from dlperf_hpc.model.result import Status, Window, interruption
 from dlperf_hpc.records.failures import ENDED_BY, WINDOW, Verdict, of_error
 from dlperf_hpc.records.lines import SUPERVISED, TimerReport, timed_line
@@ -36,7 +35,7 @@ from dlperf_hpc.timer.aggregate import (
     synchronize,
     unwaited,
 )
-from dlperf_hpc.timer.config import error_words, fault, safe_config
+from dlperf_hpc.timer.config import USUAL, error_words, fault, timer_config
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.measurement import window_length
 
@@ -101,7 +100,8 @@ class Timer:
             "min_seconds": min_seconds,
             "logs": logs,
         }
-        self._config, self._refusal = safe_config(arguments)
+        self._refusal = ""
+        self._config = self._try(partial(timer_config, arguments)) or USUAL
         self._stop, self._sync, self._quiet = stop, sync, quiet
         self._lock, self._threads = threading.RLock(), set[int]()
         self._group: config.ProcessGroup | None = None
@@ -214,10 +214,11 @@ class Timer:
         return self._ended and self._done >= self._until
 
     def _try(self, call: Callable[[], Value]) -> Value | None:
-        """What a call gives; None, and there will be no number, if it raises: the other processes
-        are met all the same."""
+        """What a call gives; None, and no number, if it raises: the others are met all the same."""
         try:
             return call()
+        except SpecError:
+            raise
         except Exception as error:  # noqa: BLE001 - the program is not ours to end
             self._refusal = self._refusal or fault(error)
             return None
@@ -327,7 +328,7 @@ class Timer:
             return None, str(error)
         except Exception as error:  # noqa: BLE001 - the number is there without it
             self._remarks.append(f"the Timer has no log of its own: {error_words(error)}")
-            return None, ""
+        return None, ""
 
     def _length(self, found: config.ProcessGroup) -> int:
         """Iterations of the window, the same for all processes."""
@@ -359,7 +360,6 @@ class Timer:
         self._clock = clock
 
     def _mine(self) -> RankWindow:
-        """This process's window."""
         clock = self._clock
         assert clock is not None
         losses, odd = clock.losses()
@@ -446,7 +446,9 @@ class Timer:
         """No number: say why, and write it into the log. The first process to come here does."""
         self._ended = True
         if self._group is None:  # no iteration was seen
-            self._try(self._late_log)
+            self._group = found = self._try(partial(config.find, meet=False))
+            if found is not None:
+                self._attempt, _ = self._open_log(found)
         status, reason = verdict.status, verdict.reason
         if self._attempt is not None:
             if self._group and self._group.size > 1 and status is not Status.PARTIAL:
@@ -457,10 +459,6 @@ class Timer:
                 self._remarks.append(f"the log is not whole: {error_words(error)}")
         self._report(TimerReport(status, reason=reason))
         self._print(f"{status.value}, no number: {reason}", self._remarks)
-
-    def _late_log(self) -> None:
-        self._group = config.find(meet=False)
-        self._attempt, _ = self._open_log(self._group)
 
     def _report(self, report: TimerReport) -> None:
         """Rank 0 reports to a supervisor of ours, also where nothing is printed for people; on a

@@ -166,16 +166,32 @@ def test_programs_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert binary.to_do == f"chmod +x {tmp_path}/a.out"
 
 
-def test_a_launchers_module_that_is_missing(tmp_path: Path) -> None:
-    (tmp_path / "train.py").touch()
+TIMED = "import os\nfrom dlperf_hpc import Timer\n"
+
+
+@pytest.mark.parametrize(
+    ("launch", "words", "script", "missing"),
+    [
+        ("accelerate", '"train.py"', "", ["accelerate"]),
+        ("rank", '"train.py"', TIMED, ["dlperf_hpc"]),
+        ("rank", '"-m", "dlperf_hpc.hook", "train.py"', "", ["dlperf_hpc"]),
+        ("rank", '"train.py"', "# dlperf_hpc\ntry:\n  import dlperf_hpc\nexcept: pass", []),
+    ],
+)
+def test_a_module_that_a_program_cannot_start_without(
+    tmp_path: Path, launch: str, words: str, script: str, missing: list[str]
+) -> None:
+    """That of its launcher, and this package where its Timer or the hook needs it."""
+    (tmp_path / "train.py").write_text(script)
     spec = tmp_path / "s.toml"
     text = PROGRAMS.format(names=["gone"]).replace("/nowhere/at/all", str(tmp_path))
-    spec.write_text(text.replace('"torchrun"', '"accelerate"'))
+    spec.write_text(text.replace('"torchrun"', f'"{launch}"').replace('"train.py"', words))
     made = make_manifest(load_sweep(spec, registry()), Site(), "local")
     bare = tmp_path / "bin" / "python"
     bare.parent.mkdir()
     bare.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S "$@"\n')
     bare.chmod(0o755)
     site = Site.model_validate({"environment": {"default": {"python": str(bare)}}})
-    (found,) = examine(made, site, LocalEngine(), tmp_path)
-    assert found.check == "accelerate" and "has no module accelerate" in found.seen
+    found = list(examine(made, site, LocalEngine(), tmp_path))
+    assert [result.check for result in found] == missing
+    assert all(f"has no module {result.check}" in result.seen for result in found)

@@ -48,7 +48,6 @@ GUARDS = {
     "_advance",
     "_harmless",
     "_try",
-    "safe_config",
     "harmless",
 }
 
