@@ -48,7 +48,7 @@ _OF_A_DAY = re.compile(r"([0-9]{1,2}):([0-9]{2}):([0-9]{2}(?:[.,][0-9]{1,9})?)")
 _SINCE_1970 = 1e9  # seconds: no run lasts as long
 _MOST_DIGITS = 18
 _ROUND = re.compile(r"(?:1|2|25|5)0+|[125]")  # lines may well come at each multiple of these
-_FAULT = re.compile(r"\b[A-Z]\w{0,60}(?:Error|Exception): |out of memory")
+_EXCEPTION = re.compile(r"\b[A-Z]\w{0,60}(?:Error|Exception): ")  # of Python, whichever it is
 _LONGEST = 120  # characters of a line that is printed
 _WORD = re.compile(r"[A-Za-z]{3,}")
 _NEARLY = 0.05
@@ -259,7 +259,7 @@ class Doubts:
         if devices > 1 and window.unit in BY_ITERATION and not stated:
             yield f"no line states the ranks or the global batch: {devices} devices, says the sweep"
         first = min(steps.numbers("line"), default=1)
-        for text in list(filter(_FAULT.search, lines[first : steps.last_line() + 1]))[:1]:
+        for text in list(filter(_EXCEPTION.search, lines[first : steps.last_line() + 1]))[:1]:
             yield f"a line tells of a fault, and the program went on: {printable(text)[:_LONGEST]}"
 
 

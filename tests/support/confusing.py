@@ -706,6 +706,9 @@ class _Child:
 
     tell_all = tell
 
+    def poll(self) -> None:
+        """It has not ended by itself."""
+
     def close(self) -> None:
         os.close(self._end)
         os.close(self.output)
