@@ -8,6 +8,7 @@ dies.)
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ from dlperf_hpc.engines.suspects import hosts_of_launch, learn
 from dlperf_hpc.errors import AttemptError, DlperfError, LogError
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout, store, supervision
-from dlperf_hpc.records.failures import HARDWARE, Verdict, recorded
+from dlperf_hpc.records.failures import HARDWARE, LAUNCHER, Verdict, recorded
 from dlperf_hpc.records.ledger import bound_array
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.record import Record, read_record
@@ -96,7 +97,10 @@ def main(argv: list[str]) -> int:
     except DlperfError as error:
         print(f"dlperf_hpc: no record: {error}", file=sys.stderr)
         return 1
-    if ended.status is Status.PREEMPTED:
+    # With an address that is short, what mpi/pmi2 cuts hangs on what lies behind it in memory:
+    # another start may well fit. Of a job of several runs the next ones go on instead.
+    again = "UCX_TLS" in os.environ and not os.environ.get(layout.REPEAT)
+    if ended.status is Status.PREEMPTED or (again and ended.cause == LAUNCHER):
         return layout.REQUEUE
     return layout.JOB_ENDS if ended.status in (Status.CANCELLED, Status.NODE_FAILED) else 0
 

@@ -419,15 +419,21 @@ def test_a_restart_that_never_began_does_not_touch_what_was(
     assert opened(root, RUN, "100_0.1").number == 2
 
 
-def test_a_run_that_slurm_kept_from_starting_is_not_put_back(root: Path) -> None:
-    """The next start would write the same line; `rerun` takes it, for it failed."""
+@pytest.mark.parametrize(("cured", "code"), [("", 0), ("tcp,self", layout.REQUEUE)])
+def test_a_run_that_slurm_kept_from_starting_is_put_back_where_the_next_start_may_fit(
+    root: Path, monkeypatch: pytest.MonkeyPatch, cured: str, code: int
+) -> None:
+    """Else `rerun` takes it, for it failed."""
+    monkeypatch.delenv("UCX_TLS", raising=False)
+    if cured:
+        monkeypatch.setenv("UCX_TLS", cured)
     output = root / layout.JOBS / "100_0.out"
     output.write_text(
         "dlperf_hpc: launch 100_0.0\n"
         "slurmstepd-n1: error: mpi/pmi2: value not properly terminated in client request\n"
         "srun: error: n1: task 0: Killed\n"
     )
-    assert main([str(root), ARRAY, "137"]) == 0
+    assert main([str(root), ARRAY, "137"]) == code
     record = read_record(paths(root, RUN).record)
     assert record is not None and (record["status"], record["cause"]) == ("failed", "launcher")
     assert 'UCX_TLS = "tcp,self"' in record["reason"]
