@@ -97,9 +97,9 @@ def main(argv: list[str]) -> int:
     except DlperfError as error:
         print(f"dlperf_hpc: no record: {error}", file=sys.stderr)
         return 1
-    # With an address that is short, what mpi/pmi2 cuts hangs on what lies behind it in memory:
-    # another start may well fit. Of a job of several runs the next ones go on instead.
-    again = "UCX_TLS" in os.environ and not os.environ.get(layout.REPEAT)
+    # What mpi/pmi2 cuts hangs on what lies behind an address in memory too: one more start may fit.
+    # Of a job of several runs the next ones go on instead.
+    again = not (int(os.environ.get("SLURM_RESTART_COUNT", 0)) or os.environ.get(layout.REPEAT))
     if ended.status is Status.PREEMPTED or (again and ended.cause == LAUNCHER):
         return layout.REQUEUE
     return layout.JOB_ENDS if ended.status in (Status.CANCELLED, Status.NODE_FAILED) else 0

@@ -419,14 +419,12 @@ def test_a_restart_that_never_began_does_not_touch_what_was(
     assert opened(root, RUN, "100_0.1").number == 2
 
 
-@pytest.mark.parametrize(("cured", "code"), [("", 0), ("tcp,self", layout.REQUEUE)])
-def test_a_run_that_slurm_kept_from_starting_is_put_back_where_the_next_start_may_fit(
-    root: Path, monkeypatch: pytest.MonkeyPatch, cured: str, code: int
+@pytest.mark.parametrize(("restarts", "code"), [("0", layout.REQUEUE), ("1", 0)])
+def test_a_run_that_slurm_kept_from_starting_is_put_back_once(
+    root: Path, monkeypatch: pytest.MonkeyPatch, restarts: str, code: int
 ) -> None:
-    """Else `rerun` takes it, for it failed."""
-    monkeypatch.delenv("UCX_TLS", raising=False)
-    if cured:
-        monkeypatch.setenv("UCX_TLS", cured)
+    """Then `rerun` takes it, for it failed."""
+    monkeypatch.setenv("SLURM_RESTART_COUNT", restarts)
     output = root / layout.JOBS / "100_0.out"
     output.write_text(
         "dlperf_hpc: launch 100_0.0\n"
