@@ -12,6 +12,7 @@ from dlperf_hpc.errors import visible
 if TYPE_CHECKING:
     from dlperf_hpc.records.archives import Packed
 
+_MOST_SAID = 20  # secrets; a log may hold one in each line
 SUMMARY = "write one zip archive of a sweep's directory"
 
 
@@ -65,8 +66,10 @@ def _archive(arguments: argparse.Namespace) -> int:
 
 
 def _say_of(packed: Packed) -> None:
-    for path, line, kind in packed.secrets:
+    for path, line, kind in [*packed.secrets][:_MOST_SAID]:
         messages.say(f"{visible(path)}:{line}: holds a secret: {kind}")
+    if len(packed.secrets) > _MOST_SAID:
+        messages.say(f"{len(packed.secrets)} secrets in all (--json names each)")
     for path, why in packed.left_out.items():
         messages.say(f"left out: {visible(path)}: {why}")
 

@@ -99,7 +99,8 @@ def main(argv: list[str]) -> int:
         return 1
     # What mpi/pmi2 cuts hangs on what lies behind an address in memory too: one more start may fit.
     # Of a job of several runs the next ones go on instead.
-    again = not (int(os.environ.get("SLURM_RESTART_COUNT", 0)) or os.environ.get(layout.REPEAT))
+    first = os.environ.get("SLURM_RESTART_COUNT", "0") == "0"
+    again = first and not os.environ.get(layout.REPEAT)
     if ended.status is Status.PREEMPTED or (again and ended.cause == LAUNCHER):
         return layout.REQUEUE
     return layout.JOB_ENDS if ended.status in (Status.CANCELLED, Status.NODE_FAILED) else 0

@@ -124,7 +124,8 @@ def _pack_into(held: Path, root: Path, anyway: bool) -> Packed:
         _refuse(root, "because this cannot be read", lines)
     if packed.secrets and not anyway:
         lines = (f"{path}:{line}: holds a secret: {kind}" for path, line, kind in packed.secrets)
-        _refuse(root, "take what programs printed out of these lines, or give --anyway", lines)
+        why = "because of secrets that programs printed (take them out, or pack them with --anyway)"
+        _refuse(root, why, lines)
     return packed
 
 

@@ -102,7 +102,7 @@ class TimerConfig:
         return case
 
 
-USUAL = TimerConfig(Load(), Measure(), {}, {}, Path(OWN_LOGS))  # where no other one is known
+DEFAULTS = TimerConfig(Load(), Measure(), {}, {}, Path(OWN_LOGS))  # where no other one is known
 
 
 def timer_config(given: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> TimerConfig:

@@ -35,7 +35,7 @@ from dlperf_hpc.timer.aggregate import (
     synchronize,
     unwaited,
 )
-from dlperf_hpc.timer.config import USUAL, error_words, fault, timer_config
+from dlperf_hpc.timer.config import DEFAULTS, error_words, fault, timer_config
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.measurement import window_length
 
@@ -101,7 +101,7 @@ class Timer:
             "logs": logs,
         }
         self._refusal = ""
-        self._config = self._try(partial(timer_config, arguments)) or USUAL
+        self._config = self._try(partial(timer_config, arguments)) or DEFAULTS
         self._stop, self._sync, self._quiet = stop, sync, quiet
         self._lock, self._threads = threading.RLock(), set[int]()
         self._group: config.ProcessGroup | None = None
