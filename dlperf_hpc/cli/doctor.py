@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -74,10 +74,6 @@ def _parser() -> argparse.ArgumentParser:
     return made
 
 
-def _doctor(arguments: argparse.Namespace) -> int:
-    return _site(arguments) if arguments.gpu is None else _gpu(arguments)
-
-
 def _gpu(arguments: argparse.Namespace) -> int:
     """The acceptance checks, on this machine and by this Python; the exit code."""
     from dlperf_hpc.acceptance.pack import TABLE, as_json, failed, run_pack
@@ -100,12 +96,16 @@ def _gpu(arguments: argparse.Namespace) -> int:
     return int(failed(rows))
 
 
-def _site(arguments: argparse.Namespace) -> int:
+def _doctor(arguments: argparse.Namespace) -> int:
+    if arguments.gpu is not None:
+        return _gpu(arguments)
     from dlperf_hpc.doctor.job import Question
     from dlperf_hpc.engines import choose_engine
     from dlperf_hpc.engines.site import load_site
 
-    _check_nodelist(arguments)
+    options.check_nodes("--nodelist", arguments.nodelist)
+    if arguments.nodelist and not (arguments.pairs or arguments.all_nodes):
+        raise messages.usage_error("--nodelist", "is for --pairs and --all-nodes")
     collectives_s = _collectives_s(arguments)
     cluster, site_name, sweep = arguments.cluster, arguments.site, None
     if arguments.spec is not None:
@@ -147,19 +147,6 @@ def _collectives_s(arguments: argparse.Namespace) -> float:
     return budget_s
 
 
-def _check_nodelist(arguments: argparse.Namespace) -> None:
-    """SpecError for a list that Slurm would not read, or one that nothing would look at."""
-    import re
-
-    from dlperf_hpc.records.forms import NODE_LIST
-
-    text = arguments.nodelist
-    if text and not re.fullmatch(NODE_LIST, text):
-        raise messages.usage_error("--nodelist", f"{text!r} is no list of nodes", "write n1,n[3-5]")
-    if text and not (arguments.pairs or arguments.all_nodes):
-        raise messages.usage_error("--nodelist", "is for --pairs and --all-nodes")
-
-
 def check(manifest: Manifest, site: Site, logs: Path, as_json: bool = False) -> int:
     """What ``sweep --check`` does with a planned sweep: print every result; the exit code."""
     from dlperf_hpc.doctor.job import Question
@@ -190,8 +177,14 @@ def _answer(question: Question, as_json: bool) -> int:
     counts = Counter(result.grade for result in results)
     if as_json:
         show_wait("")
-        fields = _as_json(question, results, counts["FAIL"] == 0)
-        messages.print_json({**fields, "collectives" if question.collectives_s else "nodes": rows})
+        found = {
+            "engine": question.engine.name,
+            "sweep": question.manifest and question.manifest.sweep,
+            "ok": counts["FAIL"] == 0,
+            "findings": list(map(vars, results)),
+            "collectives" if question.collectives_s else "nodes": rows,
+        }
+        messages.print_json(found)
         return int(counts["FAIL"] > 0)
     if question.collectives_s and rows:
         from dlperf_hpc.doctor.measurements import collective_table
@@ -199,15 +192,6 @@ def _answer(question: Question, as_json: bool) -> int:
         print(f"\n{collective_table(rows)}\n")
     print(", ".join(f"{count} {grade}" for grade, count in counts.items()))
     return int(counts["FAIL"] > 0)
-
-
-def _as_json(question: Question, results: Iterable[CheckResult], well: bool) -> dict[str, object]:
-    return {
-        "engine": question.engine.name,
-        "sweep": question.manifest and question.manifest.sweep,
-        "ok": well,
-        "findings": list(map(vars, results)),
-    }
 
 
 main = messages.entry(_doctor, _parser)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import reading_bar, usage_error
-from dlperf_hpc.errors import LedgerError, printable, visible
+from dlperf_hpc.errors import LedgerError, printable, raising, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
@@ -188,11 +188,9 @@ def _save(arguments: argparse.Namespace, extract: Extract) -> str:
     path = os.path.join(arguments.output_dir, name)
     if arguments.output_dir == _OUT and (words := ownership.not_mine(Path(_OUT))):
         raise LedgerError(f"{words}; name a directory of yours with --output_dir")
-    try:
+    with raising(LedgerError, f"{path}: cannot be written"):
         make_output_directory(Path(arguments.output_dir))
         write_atomically(Path(path), json.dumps(extract.table, allow_nan=False) + "\n")
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be written: {error.strerror}") from error
     return path
 
 

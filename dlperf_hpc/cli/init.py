@@ -8,7 +8,7 @@ import shlex
 from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.errors import visible
+from dlperf_hpc.errors import SiteError, raising, visible
 
 SUMMARY = "copy the ready sweeps and programs and the template of a site profile, to edit them"
 
@@ -64,14 +64,11 @@ def _init(arguments: argparse.Namespace) -> int:
 
 def _copy(source: Path, target: Path) -> bool:
     """Copy a file to a place where none is; False if one is there."""
-    from dlperf_hpc.errors import SiteError
     from dlperf_hpc.files import make_output_directory, write_once
 
-    try:
+    with raising(SiteError, f"{target}: cannot be written"):
         make_output_directory(target.parent)
         return write_once(target, source.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise SiteError(f"{target}: cannot be written: {error.strerror}") from error
 
 
 main = messages.entry(_init, _parser)

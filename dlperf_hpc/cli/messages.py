@@ -60,6 +60,13 @@ def say(text: str) -> None:
     print(printable(text), file=sys.stderr)
 
 
+def in_columns(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of texts as lines, two blanks at least between the texts of a row."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)
+
+
 def print_json(value: Any) -> None:
     """Print plain JSON values to standard output, secrets masked."""
     import json

@@ -217,6 +217,14 @@ def seconds(text: str) -> float:
     return value
 
 
+def check_nodes(where: str, text: str) -> None:
+    """SpecError for nodes that Slurm would not read as a list; none are no list."""
+    from dlperf_hpc.records.forms import NODE_LIST
+
+    if text and not re.fullmatch(NODE_LIST, text):
+        raise usage_error(where, f"{text!r} is no list of nodes", "write n1,n[3-5]")
+
+
 def add_outcome_options(made: argparse.ArgumentParser) -> None:
     """``--tolerance`` and ``--risk``: when a ratio of two speeds is a difference."""
     matters = "difference that does not matter (default: 2%%)"

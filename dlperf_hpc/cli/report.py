@@ -238,7 +238,8 @@ def _list_formats() -> int:
     from dlperf_hpc.logs.formats import formats
     from dlperf_hpc.logs.scan.search import programs
 
-    _print_columns([(each.name, each.evidence.value, each.title) for each in formats()])
+    rows = [(each.name, each.evidence.value, each.title) for each in formats()]
+    print(messages.in_columns(rows))
     named = ", ".join(each.name for each in programs())
     print(f"\nThese programs are recognised, but no speed is read of them: {named}")
     return 0
@@ -247,16 +248,9 @@ def _list_formats() -> int:
 def _list_writers() -> int:
     from dlperf_hpc.reporting.writers import writers
 
-    _print_columns(
-        [(each.name, ", ".join(each.files), each.meaning) for each in writers().values()]
-    )
+    rows = [(each.name, ", ".join(each.files), each.meaning) for each in writers().values()]
+    print(messages.in_columns(rows))
     return 0
-
-
-def _print_columns(rows: Sequence[tuple[str, str, str]]) -> None:
-    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
-    for name, kind, meaning in rows:
-        print(f"{name:{widths[0]}}  {kind:{widths[1]}}  {meaning}")
 
 
 main = messages.entry(_report, _parser, one_thread=True)

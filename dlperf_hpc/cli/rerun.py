@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.errors import Issue, SiteError, SpecError, number_of, visible
-from dlperf_hpc.records.forms import NODE_LIST
 
 if TYPE_CHECKING:
     from dlperf_hpc.cli.submission import UnresolvedRuns
@@ -108,13 +107,6 @@ def _stretch(text: str | None) -> Callable[[int], int]:
     return lambda _: limit
 
 
-def _node_list(text: str) -> str:
-    """Nodes as Slurm writes them, or nothing; SpecError for anything else."""
-    if text and not re.fullmatch(NODE_LIST, text):
-        raise usage_error("--exclude-nodes", f"{text!r} is no list of nodes", "write n1,n[3-5]")
-    return text
-
-
 def _selected(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list[RunResult]:
     """The runs that ``--only`` and ``--run`` let through."""
     there = {str(result.run.case.topology) for result in results}
@@ -153,7 +145,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
 
     root = arguments.directory.absolute()
     _stretch(arguments.time)  # what is invalid must be refused before any job is cancelled
-    _node_list(arguments.exclude_nodes)
+    options.check_nodes("--exclude-nodes", arguments.exclude_nodes)
     ledger = read_ledger(root)
     engine, site = get_engine(ledger.manifest.engine), _site(arguments, ledger)
     arguments.statuses = taken_by_default(engine)
@@ -248,9 +240,8 @@ def _excluded(arguments: argparse.Namespace, ledger: Ledger) -> str:
     """The nodes that are left out; says why, where they are found by the runs."""
     from dlperf_hpc.engines.suspects import suspect_nodes
 
-    exclude = _node_list(arguments.exclude_nodes)
-    if exclude != "auto":
-        return exclude
+    if arguments.exclude_nodes != "auto":
+        return str(arguments.exclude_nodes)
     found = suspect_nodes(ledger)
     for name, why in sorted(found.items()):
         messages.say(f"leaving out {name}: {why}")

@@ -11,7 +11,7 @@ import argparse
 import contextlib
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,6 @@ from dlperf_hpc.errors import number_of, printable
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.live import Live
 
     from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.collect import Collection, RunJob
@@ -202,11 +201,11 @@ def _watch(arguments: argparse.Namespace) -> Collection:
     directory = arguments.directory
     kept = read_manifest(directory).site.get("poll_s", 30.0)
     pace = _Pace(max(1.0, arguments.every or float(kept)))
-    with _screen(Console(highlight=False, stderr=arguments.json)) as screen:
+    with _screen(Console(highlight=False, stderr=arguments.json)) as show:
         while True:
             collection = current(directory, ask_scheduler=not arguments.offline)
             over = all(result.status.finished for result in collection.results)
-            screen.show(collection, _head(collection, pace, over), directory)
+            show(_head(collection, pace, over), _parts(collection, directory))
             if over:
                 return collection
             time.sleep(pace.every_s)
@@ -222,64 +221,45 @@ def _head(collection: Collection, pace: _Pace, over: bool) -> list[str]:
 
 
 @contextlib.contextmanager
-def _screen(console: Console) -> Iterator[_Screen | _ChangeLines]:
-    """What shows each look: a screen that is drawn anew, or lines."""
-    if not console.is_terminal:
-        lines = _ChangeLines(console)
-        try:
-            yield lines
-        finally:
-            lines.finish()
-        return
+def _screen(console: Console) -> Iterator[Callable[[list[str], list[RenderableType]], None]]:
+    """What shows each look, its head and its tables: a screen that is drawn anew; for a file or a
+    pipe a line for each look that saw a change, and the tables at the end."""
+    from rich.console import Group
     from rich.live import Live
+    from rich.text import Text
 
-    with Live(console=console, auto_refresh=False) as live:
-        yield _Screen(live)
+    heads = [""]
+    last: list[RenderableType] = []
 
+    def draw(head: list[str], parts: list[RenderableType]) -> None:
+        live.update(Group(*map(Text, [*head, ""]), *parts), refresh=True)
 
-class _Screen:
-    """The terminal's screen, from the line on in which the command was typed."""
+    def note(head: list[str], parts: list[RenderableType]) -> None:
+        last[:] = parts
+        if head[0] != heads[-1]:
+            heads.append(head[0])
+            console.print(f"{_clock(time.time())}  {head[0]}", markup=False, soft_wrap=True)
 
-    def __init__(self, live: Live) -> None:
-        self._live = live
-
-    def show(self, collection: Collection, head: Sequence[str], directory: Path) -> None:
-        from rich.console import Group
-
-        self._live.update(Group(*_parts(collection, head, directory)), refresh=True)
-
-
-class _ChangeLines:
-    """Lines for a file or a pipe: one for each look that saw a change, the tables at the end."""
-
-    def __init__(self, console: Console) -> None:
-        self._console = console
-        self._seen = ""
-        self._last: list[RenderableType] = []
-
-    def show(self, collection: Collection, head: Sequence[str], directory: Path) -> None:
-        self._last = _parts(collection, (), directory)
-        if head[0] != self._seen:
-            self._seen = head[0]
-            self._console.print(f"{_clock(time.time())}  {head[0]}", markup=False, soft_wrap=True)
-
-    def finish(self) -> None:
-        for part in self._last:
-            self._console.print(part)
+    if console.is_terminal:
+        with Live(console=console, auto_refresh=False) as live:
+            yield draw
+        return
+    try:
+        yield note
+    finally:
+        for part in last:
+            console.print(part)
 
 
-def _parts(collection: Collection, head: Sequence[str], directory: Path) -> list[RenderableType]:
+def _parts(collection: Collection, directory: Path) -> list[RenderableType]:
     from rich.text import Text
 
     from dlperf_hpc.cli.submission import report_job_lines
     from dlperf_hpc.reporting.run_states import status_parts
 
     name = messages.shortest(directory)
-    return [
-        *map(Text, [*head, ""] if head else []),
-        *status_parts(collection, name),
-        *map(Text, report_job_lines(collection.report_job, name)),
-    ]
+    lines = report_job_lines(collection.report_job, name)
+    return [*status_parts(collection, name), *map(Text, lines)]
 
 
 main = messages.entry(_status, _parser)

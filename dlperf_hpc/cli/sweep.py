@@ -360,8 +360,6 @@ def plan_text(manifest: Manifest, engine: Engine, root: Path) -> str:
 
     head = ("array", "topology", "cases", "runs", "limit/run", "node-hours <=")
     rows = [head, *_rows(manifest.arrays, engine)]
-    widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
-    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)) for row in rows]
     cases = len({run.case.id for run in manifest.runs})
     total = sum(map(node_hours, manifest.arrays))
     arrays, runs = number_of(len(manifest.arrays), "array"), number_of(len(manifest.runs), "run")
@@ -371,7 +369,7 @@ def plan_text(manifest: Manifest, engine: Engine, root: Path) -> str:
         f" {number_of(manifest.repeats, 'repeat')} = {runs} {how}, at most {total:.2f}"
         f" node-hours\nlogs: {root}\n"
     )
-    return "\n".join([title, *(line.rstrip() for line in lines)])
+    return f"{title}\n{messages.in_columns(rows)}"
 
 
 def _rows(arrays: Sequence[Array], engine: Engine) -> Iterator[tuple[str, ...]]:

@@ -5,7 +5,6 @@ Collected here, by all rooms that know something of it; :mod:`.run_states` print
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -15,6 +14,7 @@ from typing import Any
 from dlperf_hpc.engines.states import one_run
 from dlperf_hpc.errors import LogError, number_of
 from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.checks import is_number
 from dlperf_hpc.model.result import PROGRAM, RunResult
 from dlperf_hpc.records.collect import EarlierAttempt, earlier_attempts
 from dlperf_hpc.records.failures import LOG, SCHEDULER, Verdict, recorded, with_codes
@@ -24,7 +24,7 @@ from dlperf_hpc.records.lines import PROGRAM_END
 from dlperf_hpc.records.logfile import ParsedLog, read_log
 from dlperf_hpc.records.record import Record, read_record
 from dlperf_hpc.records.store import Failure, failures_of
-from dlperf_hpc.reporting.run_states import Looked, Why
+from dlperf_hpc.reporting.run_states import Why
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
 _MOST = 4  # ranks, codes or flags that a line names
@@ -35,7 +35,6 @@ def why(ledger: Ledger, run: Run, ask_scheduler: bool) -> Why:
     """What was looked at, in order, and what decided. LogError if the run's log is damaged."""
     result, scheduler = one_run(ledger, run, ask_scheduler)
     seen = _Evidence(ledger, run, result, scheduler)
-    looked = tuple(Looked(what, tuple(texts)) for what, texts in seen.rows())
     return Why(
         run=run.id,
         number=1 + ledger.manifest.runs.index(run),
@@ -43,7 +42,7 @@ def why(ledger: Ledger, run: Run, ask_scheduler: bool) -> Why:
         status=seen.figure.status,
         reason=seen.figure.reason,
         decided=_decided(seen),
-        looked=looked,
+        looked=dict(seen.rows()),
         lines=() if seen.read is None or seen.read.reading is not None else seen.read.last,
     )
 
@@ -205,15 +204,16 @@ class _Evidence:
         losses = [loss for _, loss in self._steps if loss is not None]
         if not losses:
             return "none was told"
-        odd = sum(not (_is_number(loss) and math.isfinite(loss)) for loss in losses)
-        first, last = map(_loss_text, (losses[0], losses[-1]))
+        odd = sum(not is_number(loss) for loss in losses)
+        ends = (losses[0], losses[-1])
+        first, last = (f"{loss:.6g}" if is_number(loss) else str(loss) for loss in ends)
         return f"{odd} of {len(losses)} are not finite; the first {first}, the last {last}"
 
     def _window(self) -> str:
         measure = self.ledger.manifest.measure
         begin, end = measure.warmup, measure.warmup + measure.iterations
         wanted = f"iterations {begin + 1} to {end}"
-        numbers = sorted({number for number, _ in self._steps if _is_whole(number)})
+        numbers = sorted({number for number, _ in self._steps if type(number) is int})
         if not numbers:
             return f"{wanted}; no iteration was told"
         first, last = numbers[0], numbers[-1]
@@ -314,15 +314,3 @@ def _chosen_by(table: ReadTable) -> str:
     if table.tells_format:
         return "which its table tells"
     return "which its table names" if table.format else "which its lines show"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def _loss_text(loss: Any) -> str:
-    return f"{loss:.6g}" if _is_number(loss) else str(loss)
-
-
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

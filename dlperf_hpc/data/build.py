@@ -23,7 +23,7 @@ import numpy as np
 from dlperf_hpc import __version__, pools
 from dlperf_hpc.data import bert_files, bert_samples, corpus, opening
 from dlperf_hpc.data.bert_samples import Document, pairs
-from dlperf_hpc.errors import DataError
+from dlperf_hpc.errors import DataError, raising
 from dlperf_hpc.files import make_output_directory
 
 Texts = Callable[[], Iterator[str]]
@@ -93,19 +93,16 @@ def _shards_for(files: Sequence[Path]) -> int:
 @contextmanager
 def _new_directory(out: Path) -> Iterator[Path]:
     """A directory beside ``out`` that takes its name in the end, or is gone."""
-    try:
+    with raising(DataError, f"{out}: cannot be made"):
         if out.exists() and (not out.is_dir() or any(out.iterdir())):
             raise DataError(f"{out}: exists and is not empty: name a new directory")
         make_output_directory(out.parent)
         directory = out.parent / f".{out.name}.{uuid.uuid4().hex[:8]}.partial"
         directory.mkdir()
-    except OSError as error:
-        raise DataError(f"{out}: cannot be made: {error.strerror or error}") from error
     try:
-        yield directory
-        os.rename(directory, out)
-    except OSError as error:
-        raise DataError(f"{out}: cannot be written: {error.strerror or error}") from error
+        with raising(DataError, f"{out}: cannot be written"):
+            yield directory
+            os.rename(directory, out)
     finally:
         shutil.rmtree(directory, ignore_errors=True)
 
@@ -126,38 +123,29 @@ def _tokenizer(
             advance("learning the vocabulary", number, len(spools))
             yield from corpus.spooled(path)
 
-    if settings.format == "megatron":
-        made = _tokenizer_of_gpt2(words, texts)
-    else:
-        made = _tokenizer_of_bert(settings.format, words, texts)
+    made = _read_tokenizer(settings.format, words)
+    if words.train is not None:
+        if not pools.has_room(len(os.sched_getaffinity(0))):  # a thread per CPU, or it panics
+            os.environ["TOKENIZERS_PARALLELISM"] = "false"
+        if settings.format == "megatron":
+            made = corpus.train_gpt2(texts, words.train)
+        else:
+            made = corpus.train_bert(texts, words.train, words.lowercase)
     return corpus.save(made, directory), made.get_vocab_size()
 
 
-def _tokenizer_of_gpt2(words: Vocabulary, texts: Texts) -> Any:
+def _read_tokenizer(kind: str, words: Vocabulary) -> Any:
+    """The tokenizer of the files that are given; None where the text itself gives one."""
     if words.train is not None:
-        _limit_threads()
-        return corpus.train_gpt2(texts, words.train)
-    if words.vocab is None or words.merges is None:
-        raise _no_vocabulary("megatron", "--vocab vocab.json --merges merges.txt")
-    return corpus.read_gpt2(words.vocab, words.merges)
-
-
-def _tokenizer_of_bert(kind: str, words: Vocabulary, texts: Texts) -> Any:
-    if words.train is not None:
-        _limit_threads()
-        return corpus.train_bert(texts, words.train, words.lowercase)
-    if words.vocab is None:
-        raise _no_vocabulary(kind, "--vocab vocab.txt")
-    return corpus.read_bert(words.vocab, words.lowercase)
-
-
-def _limit_threads() -> None:
-    if not pools.has_room(len(os.sched_getaffinity(0))):  # a thread per CPU, or it panics
-        os.environ["TOKENIZERS_PARALLELISM"] = "false"
-
-
-def _no_vocabulary(kind: str, needed: str) -> DataError:
-    return DataError(f"{kind} needs a vocabulary: {needed}, or --train-tokenizer")
+        return None
+    needed = "--vocab vocab.txt"
+    if kind == "megatron":
+        needed = "--vocab vocab.json --merges merges.txt"
+        if words.vocab and words.merges:
+            return corpus.read_gpt2(words.vocab, words.merges)
+    elif words.vocab:
+        return corpus.read_bert(words.vocab, words.lowercase)
+    raise DataError(f"{kind} needs a vocabulary: {needed}, or --train-tokenizer")
 
 
 def _make_all(

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import DataError
+from dlperf_hpc.errors import DataError, raising
 from dlperf_hpc.files import open_regular
 
 # The end of a sentence: a stop, perhaps a closing quote or bracket, white space, and what a
@@ -225,11 +225,9 @@ def read_gpt2(vocab: Path, merges: Path) -> Any:
 def _look(*paths: Path) -> None:
     """DataError for what is no file: the library would wait for it, or read it for ever."""
     for path in paths:
-        try:
-            with open_regular(path) as file:
-                size = os.fstat(file.fileno()).st_size
-        except OSError as error:
-            raise DataError(f"{path}: cannot be read as a vocabulary: {error.strerror}") from error
+        cannot = f"{path}: cannot be read as a vocabulary"
+        with raising(DataError, cannot), open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
         if size > _MOST_BYTES:
             raise DataError(
                 f"{path}: {size} bytes are no vocabulary: expected {_MOST_BYTES} at most"

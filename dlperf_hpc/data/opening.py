@@ -21,7 +21,7 @@ import numpy as np
 
 from dlperf_hpc.data import bert_files, tfrecord
 from dlperf_hpc.data.bert_files import Array, Arrays
-from dlperf_hpc.errors import DataError
+from dlperf_hpc.errors import DataError, raising
 from dlperf_hpc.files import dump_json, open_regular, read_regular
 from dlperf_hpc.sweepfile.declarations import SampleLayout
 
@@ -169,13 +169,10 @@ def format_of(path: Path) -> str | None:
         head = file.read(_LENGTH_AND_SUM)
     if head.startswith(bert_files.HDF5_MAGIC):
         return "hdf5"
-    if head.startswith(INDEX_MAGIC) or (path.suffix == ".bin" and _index_of(path).is_file()):
+    indexed = path.suffix == ".bin" and path.with_suffix(".idx").is_file()
+    if indexed or head.startswith(INDEX_MAGIC):
         return "megatron"
     return "tfrecord" if tfrecord.begins(head) else None
-
-
-def _index_of(path: Path) -> Path:
-    return path.with_suffix(".idx")
 
 
 _READERS: dict[str, tuple[str, Callable[[Path, SampleLayout], Shard]]] = {
@@ -188,7 +185,7 @@ _READERS: dict[str, tuple[str, Callable[[Path, SampleLayout], Shard]]] = {
 def open_shard(path: Path, layout: SampleLayout) -> Shard:
     """The layout's own reader, or the one that fits the file's content. DataError if none does, or
     if the file holds another model's samples."""
-    try:
+    with raising(DataError, f"{path}: cannot be read"):
         if layout.reader is not None:
             shard: Shard = layout.reader(path, layout)
             return shard
@@ -204,8 +201,6 @@ def open_shard(path: Path, layout: SampleLayout) -> Shard:
                 f"{path}: {kind} holds {family} samples, the model needs {layout.kind}: {_PREPARE}"
             )
         return reader(path, layout)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
 
 def unpadded(shards: list[Shard], layout: SampleLayout) -> bool:

@@ -22,7 +22,7 @@ from dlperf_hpc import __version__
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import DEFAULT_BOUND
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.errors import LedgerError, number_of, printable, toml_text
+from dlperf_hpc.errors import LedgerError, number_of, printable, raising, toml_text
 from dlperf_hpc.files import make_output_directory, read_regular, write_atomically, write_once
 from dlperf_hpc.model.case import Case, Run, Topology, repeat_major
 from dlperf_hpc.records import layout, ownership
@@ -213,10 +213,8 @@ def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]
     new = not (root / layout.MANIFEST).exists()
     if new:
         _refuse_leftovers(root)
-        try:
+        with raising(LedgerError, f"{root}: cannot be written"):
             write_atomically(root / layout.SPEC_COPY, text)
-        except OSError as error:
-            raise LedgerError(f"{root}: cannot be written: {error.strerror or error}") from error
         write_manifest(root, manifest)
     ledger = read_ledger(root)
     if not new:

@@ -111,7 +111,7 @@ def parse(data: bytes) -> Any:
     """JSON, as UTF-8; ValueError if it is none, Misfit for what our writer's JSON never is: NaN, or
     nested deeper than Python reads."""
     try:
-        return _DECODER.decode(data.decode())
+        return DECODER.decode(data.decode())
     except RecursionError:
         raise Misfit("it is nested too deeply") from None
 
@@ -120,7 +120,8 @@ def _no_number(name: str) -> float:
     raise Misfit(f"{name} is no number")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_number)
+DECODER = json.JSONDecoder(parse_constant=_no_number)
+"""Of JSON without NaN and Infinity."""
 
 
 def unfit(row: Mapping[str, Any], forms: Mapping[str, Form]) -> Iterator[tuple[str, Any]]:

@@ -31,6 +31,7 @@ from typing import BinaryIO, NoReturn, cast
 
 from dlperf_hpc.errors import LedgerError, redacted, secrets_in
 from dlperf_hpc.files import NotAFile, lock, move_once, open_in, open_own, open_regular
+from dlperf_hpc.model.checks import is_printable
 from dlperf_hpc.records import layout
 
 MOST_MEMBERS = 500_000
@@ -170,7 +171,7 @@ class _Packing:
             return
         if stat.S_ISLNK(seen.st_mode):
             self.packed.left_out[path] = "is a link, and links are not followed"
-        elif "\\" in name or not _is_utf8(name):
+        elif "\\" in name or not is_printable(name):
             self.packed.left_out[path] = "has a name that zip archives do not keep"
         elif stat.S_ISDIR(seen.st_mode):
             with _open_folder(name, os.O_NOFOLLOW, folder) as below:
@@ -215,14 +216,6 @@ def _open_folder(path: Path | str, flags: int = 0, folder: int | None = None) ->
         yield descriptor
     finally:
         os.close(descriptor)
-
-
-def _is_utf8(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 @contextlib.contextmanager

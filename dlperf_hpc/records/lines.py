@@ -16,6 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
+from dlperf_hpc.model.checks import DECODER
 from dlperf_hpc.model.result import Status, Window
 
 PREFIX = "dlperf"
@@ -64,17 +65,10 @@ def decode(text: str) -> Any:
     if text[:1] not in _JSON_BEGINS:
         return text
     try:
-        value, end = _JSON.raw_decode(text)
+        value, end = DECODER.raw_decode(text)
     except (ValueError, RecursionError):
         return text
     return value if end == len(text) else text
-
-
-def _no_number(name: str) -> float:
-    raise ValueError(f"{name} is not JSON")
-
-
-_JSON = json.JSONDecoder(parse_constant=_no_number)
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -142,7 +136,7 @@ def read_values(text: str) -> dict[str, Any] | None:
     if "," in text or len(numbers) < 2:
         return {key: decode(value) for key, value in pairs}
     try:  # most values are numbers: all at once takes a fraction of the time
-        decoded = iter(_JSON.decode(f"[{','.join(numbers)}]"))
+        decoded = iter(DECODER.decode(f"[{','.join(numbers)}]"))
     except ValueError:
         return {key: decode(value) for key, value in pairs}
     return {

@@ -190,16 +190,10 @@ def check_name(name: str, sweep: str) -> None:
     """Misfit for an array's name that is none of its sweep: ``2n8g.bert``, ``2n8g.bert.r1-env``; of
     earlier versions ``bert-2n8g``, ``bert.r1-2n8g-env``."""
     topology, _, rest = name.partition(".")
-    ours = _is_topology(topology) and (rest == sweep or rest.startswith((f"{sweep}-", f"{sweep}.")))
-    if not ours and not name.startswith((f"{sweep}-", f"{sweep}.")):
+    more = (f"{sweep}-", f"{sweep}.")
+    ours = checks.is_topology(topology) and (rest == sweep or rest.startswith(more))
+    if not ours and not name.startswith(more):
         raise Misfit(f"name is {name!r}, which is no array of sweep {sweep!r}")
-
-
-def _is_topology(text: str) -> bool:
-    try:
-        return bool(Topology.parse(text))
-    except ValueError:
-        return False
 
 
 def _task(task: Any, cases: list[Case], repeats: int) -> Run:

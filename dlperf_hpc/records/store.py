@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import AttemptError, LedgerError, LogError, redacted
+from dlperf_hpc.errors import AttemptError, LedgerError, LogError, raising, redacted
 from dlperf_hpc.files import (
     append_line,
     dump_json,
@@ -123,10 +123,8 @@ def launch_of(paths: RunPaths) -> str | None:
     """The launch that made a run's record, or else its log; None if neither says. LogError for a
     file that cannot be read."""
     for path in (paths.record, paths.log):
-        try:
+        with raising(LogError, f"{path}: cannot be read"):
             made = _maker(path)
-        except OSError as error:
-            raise LogError(f"{path}: cannot be read: {error.strerror}") from error
         if made is not None and made[0]:
             return made[0]
     return None

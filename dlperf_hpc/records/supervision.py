@@ -330,7 +330,7 @@ def _by_failing_steps(endings: Sequence[Ending]) -> Verdict | None:
     for each in endings:
         row = found_in(each.broken)
         often = reached is not None and 2 * each.signs >= reached
-        if row is not None and often and _precedes(each, endings):
+        if row is not None and often and _counts(each.broken_at, endings):
             reason = f"{_signs_of(each)}: its steps fail, and the program goes on"
             return Verdict(row.status, reason, SIGNS, row.cause, hosts=(each.host,))
     return None
@@ -339,10 +339,6 @@ def _by_failing_steps(endings: Sequence[Ending]) -> Verdict | None:
 def _signs_of(ending: Ending) -> str:
     where = f"rank {ending.rank} on {ending.host}"
     return f"{where} printed {ending.signs} lines that tell of a fault, as {ending.broken!r}"
-
-
-def _precedes(ending: Ending, endings: Sequence[Ending]) -> bool:
-    return _counts(ending.broken_at, endings)
 
 
 def _by_rank_that_left(endings: Sequence[Ending], last: int) -> Verdict | None:
@@ -383,7 +379,7 @@ def _warn(attempt: Attempt, endings: Sequence[Ending], ranks: Mapping[int, str])
     """Write notes into the log, which readers give as warnings."""
     notes = []
     for each in endings:
-        if each.signs and _precedes(each, endings):
+        if each.signs and _counts(each.broken_at, endings):
             notes.append(f"{_signs_of(each)}: steps that failed are counted too")
         if each.rank in ranks:
             hung = f"rank {each.rank} on {each.host} may have hung: {ranks[each.rank]}"

@@ -13,6 +13,7 @@ from dlperf_hpc.reporting.table import (
     Column,
     JunitCase,
     Table,
+    by_devices,
     ends_json,
     figures,
     junit,
@@ -139,7 +140,7 @@ def _by_series(cases: Iterable[Compared]) -> dict[tuple[str, ...], list[Compared
     for case in cases:
         groups.setdefault((_title(case), *_sources(case)), []).append(case)
     for members in groups.values():
-        members.sort(key=_devices)
+        members.sort(key=lambda case: by_devices(next(iter(case.sides.values())).case.topology))
     return groups
 
 
@@ -154,11 +155,6 @@ def _sources(case: Compared) -> list[str]:
         for name, row in rows.items()
         if row
     ]
-
-
-def _devices(case: Compared) -> tuple[int, int]:
-    topology = next(iter(case.sides.values())).case.topology
-    return topology.devices, topology.nodes
 
 
 def _name(case: Compared) -> str:

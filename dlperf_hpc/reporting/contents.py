@@ -79,7 +79,9 @@ class Report:
         found: dict[str, list[CaseSummary]] = {}
         for summary in self.cases:
             found.setdefault(summary.series, []).append(summary)
-        return {name: tuple(sorted(found[name], key=_size)) for name in sorted(found, key=natural)}
+        for members in found.values():
+            members.sort(key=lambda summary: by_devices(summary.case.topology))
+        return {name: tuple(found[name]) for name in sorted(found, key=natural)}
 
     @cached_property
     def topologies(self) -> tuple[Topology, ...]:
@@ -154,10 +156,6 @@ class Report:
                 seen.setdefault(what, {})[text] = None
         joined = ((what, "; ".join(filter(None, texts))) for what, texts in seen.items())
         return {what: text for what, text in joined if text}
-
-
-def _size(summary: CaseSummary) -> tuple[int, Topology]:
-    return by_devices(summary.case.topology)
 
 
 # --- JSON

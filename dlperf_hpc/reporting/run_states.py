@@ -333,18 +333,10 @@ def print_troubles(
 
 
 @dataclass(frozen=True)
-class Looked:
-    """One thing that was looked at, and what was seen there, a text for each thing that was."""
-
-    what: str
-    seen: tuple[str, ...]
-
-
-@dataclass(frozen=True)
 class Why:
-    """How a run ended. ``number`` of ``runs`` is its place in the sweep; ``decided`` names that of
-    ``looked`` which decided; ``lines`` are the last that a program printed of which nothing was
-    read."""
+    """How a run ended. ``number`` of ``runs`` is its place in the sweep; ``looked`` has by what was
+    looked at a text for each thing that was seen there, and ``decided`` names that which decided;
+    ``lines`` are the last that a program printed of which nothing was read."""
 
     run: str
     number: int
@@ -352,14 +344,14 @@ class Why:
     status: Status
     reason: str
     decided: str
-    looked: tuple[Looked, ...]
+    looked: Mapping[str, Sequence[str]]
     lines: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values."""
         looked = [
-            {"what": each.what, "seen": list(each.seen), "decided": each.what == self.decided}
-            for each in self.looked
+            {"what": what, "seen": list(seen), "decided": what == self.decided}
+            for what, seen in self.looked.items()
         ]
         names = ("run", "number", "runs", "status", "reason", "decided")
         values = {name: getattr(self, name) for name in names}
@@ -381,14 +373,14 @@ def text_of(why: Why, width: int | None = None) -> str:
 def _rows(why: Why, columns: int, longest: int) -> list[str]:
     rows = [printable(f"{why.run}, run {why.number} of {why.runs}: {why.status.value}")]
     rows += _wrapped(why.reason, columns, "  ", _LONGEST)
-    margin = 4 + max(len(each.what) for each in why.looked)
-    for each in why.looked:
-        sign, most = ("> ", _LONGEST) if each.what == why.decided else ("  ", longest)
-        head, seen = f"{sign}{each.what}".ljust(margin), "; ".join(each.seen)
-        if each.what == _WHOLE:
-            rows.append(head + printable(seen))
+    margin = 4 + max(map(len, why.looked))
+    for what, seen in why.looked.items():
+        sign, most = ("> ", _LONGEST) if what == why.decided else ("  ", longest)
+        head, text = f"{sign}{what}".ljust(margin), "; ".join(seen)
+        if what == _WHOLE:
+            rows.append(head + printable(text))
         else:
-            rows += _wrapped(seen, columns, head, most)
+            rows += _wrapped(text, columns, head, most)
     return rows + [f"    {printable(line)}"[:columns] for line in why.lines]
 
 

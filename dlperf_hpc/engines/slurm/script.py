@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.engines.base import TaskProgram, clean_environment, module_option, run_program
 from dlperf_hpc.engines.site import Environment, Site, mountable
 from dlperf_hpc.errors import Issue, LedgerError, SpecError, redacted
+from dlperf_hpc.model.checks import is_printable
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.forms import NODE_LIST
 from dlperf_hpc.records.manifest import Array
@@ -200,12 +201,7 @@ def _parameters(root: Path, array: Array, site: Site, program: TaskProgram) -> d
 
 def _check_directory(root: Path) -> None:
     """Refuse what Slurm would not take as it stands in the name of an output file."""
-    try:
-        odd = re.search(r"[%\\\x00-\x1f\x7f]", str(root)) is not None
-        str(root).encode()
-    except UnicodeEncodeError:
-        odd = True
-    if odd:
+    if re.search(r"[%\\\x00-\x1f\x7f]", str(root)) or not is_printable(str(root)):
         raise LedgerError(
             f"{str(root)!a}: Slurm cannot be given a directory with '%', a backslash, control"
             " characters or broken UTF-8 in its path; sweep with another --logs"

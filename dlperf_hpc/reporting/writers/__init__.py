@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn, Optional
 
-from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.errors import LedgerError, raising
 from dlperf_hpc.files import make_output_directory, write_atomically
 from dlperf_hpc.reporting.contents import Report
 
@@ -83,7 +83,8 @@ def write_report(
     for file in files:
         path, content = directory / file, made[file]
         if content is None:
-            _remove(path)
+            with raising(Unwritable, f"{path}: cannot be removed"):
+                path.unlink(missing_ok=True)
         else:
             write_atomic(path, content)
             paths.append(path)
@@ -125,15 +126,6 @@ def _make_into(writing: int, make: Make, report: Report) -> NoReturn:
 def write_atomic(path: Path, data: bytes) -> None:
     """Replace ``path`` by ``data`` in one step: a reader sees the old file or the new, whole.
     Creates the directory. Unwritable naming the path if it cannot be written."""
-    try:
+    with raising(Unwritable, f"{path}: cannot be written"):
         make_output_directory(path.parent)
         write_atomically(path, data)
-    except OSError as error:
-        raise Unwritable(f"{path}: cannot be written: {error.strerror}") from error
-
-
-def _remove(path: Path) -> None:
-    try:
-        path.unlink(missing_ok=True)
-    except OSError as error:
-        raise Unwritable(f"{path}: cannot be removed: {error.strerror}") from error

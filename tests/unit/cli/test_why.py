@@ -25,7 +25,7 @@ from dlperf_hpc.records.manifest import (
     write_manifest,
 )
 from dlperf_hpc.records.store import Failure, begin_log, finish, leave_failure
-from dlperf_hpc.reporting.run_states import Looked, Why, text_of
+from dlperf_hpc.reporting.run_states import Why, text_of
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
@@ -140,7 +140,7 @@ def test_a_log_that_is_a_pipe(tmp_path: Path, capsys: Any) -> None:
 
 
 def test_more_than_a_screen_is_cut() -> None:
-    looked = tuple(Looked(f"what {n}", ("word " * 60,)) for n in range(13))
+    looked = {f"what {n}": ("word " * 60,) for n in range(13)}
     told = Why("run", 1, 1, Status.FAILED, "word " * 60, "what 3", looked)
     rows = text_of(told, 80).splitlines()
     assert len(rows) < 24 and sum(row.endswith("...") for row in rows) == 14
