@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
+from typing import Any
 
-from dlperf_hpc.model.case import Topology
+from dlperf_hpc.model.case import Topology, known_fields
 
 SAMPLES_PER_S = "samples_per_s"
 
@@ -104,29 +105,18 @@ def _row(cells: Mapping[str, str]) -> Published:
     value = float(cells["value"])
     if devices % nodes or not (math.isfinite(value) and value > 0):
         raise ValueError(f"not a published result: {dict(cells)}")
-    return Published(
-        framework=cells["framework"],
-        model=cells["model"],
-        precision=cells["precision"],
-        options=tuple(filter(None, cells["options"].split(";"))),
-        batch_size=_whole(cells["batch_size"]),
-        global_batch=_whole(cells["global_batch"]),
-        topology=Topology(nodes, devices // nodes),
-        metric=cells["metric"],
-        value=value,
-        speedup=float(cells["speedup"]) if cells["speedup"] else None,
-        memory_mb=float(cells["memory_mb"]) if cells["memory_mb"] else None,
-        hardware=cells["hardware"],
-        kind=cells["kind"],
-        repository=cells["repository"],
-        path=cells["path"],
-        line=_whole(cells["line"]),
-        ref=cells["ref"],
-    )
+    made: dict[str, Any] = {**cells, "topology": Topology(nodes, devices // nodes), "value": value}
+    made["options"] = tuple(filter(None, cells["options"].split(";")))
+    for name, kind in _NUMBERS.items():
+        made[name] = kind(cells[name]) if cells[name] else None
+    return Published(**known_fields(Published, made))
 
 
-def _whole(cell: str) -> int | None:
-    return int(cell) if cell else None
+_NUMBERS: Mapping[str, Callable[[str], float]] = {
+    **dict.fromkeys(("batch_size", "global_batch", "line"), int),
+    **dict.fromkeys(("speedup", "memory_mb"), float),
+}
+"""The cells of numbers, which may be empty."""
 
 
 FILTERS: Mapping[str, str] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from dlperf_hpc.analysis.comparison import Compared, Comparison, Identity, Subject
+from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Identity, Subject
 from dlperf_hpc.analysis.outcomes import RatioOutcome, band, error_of
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, own_unit
 from dlperf_hpc.model.statistics import Interval, median_interval
@@ -71,14 +71,8 @@ def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
 
 def identity_json(case: Identity) -> dict[str, Any]:
     """What a case is, null for what is not known."""
-    return {
-        "framework": case.framework or None,
-        "model": case.model or None,
-        "precision": case.precision or None,
-        "batch_size": case.batch_size,
-        "topology": str(case.topology),
-        "tags": list(case.tags),
-    }
+    values = {key: getattr(case, key) or None for key in KEYS}
+    return {**values, "topology": str(case.topology), "tags": list(case.tags)}
 
 
 def _subject_json(subject: Subject | None) -> dict[str, Any] | None:

@@ -39,7 +39,7 @@ def point_issues(point: Values, full: Values, registry: Registry) -> list[Issue]
 def _backend_issues(
     full: Values, backend: BackendDeclaration, workload: WorkloadDeclaration
 ) -> Iterator[Issue]:
-    """What the back end does not have, and what it says itself of a case's values."""
+    """What the back end does not have."""
     if backend.library not in workload.libraries:
         needs = f"{backend.library}, which {backend.name} needs"
         yield Issue("model", f"{workload.name} is not written for {needs}")
@@ -55,8 +55,6 @@ def _backend_issues(
         yield _no_mode(full["mode"], backend)
     if full["precision"] == "fp16" and full["device"] == "cpu":
         yield Issue("precision", NO_FP16)
-    if backend.check:
-        yield from itertools.starmap(Issue, backend.check(full))
     shortest, longest = workload.min_seq_len, workload.max_seq_len
     if not shortest <= full["seq_len"] <= longest:
         tokens = f"{shortest} to {longest} tokens of {workload.name}"

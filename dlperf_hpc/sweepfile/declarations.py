@@ -26,8 +26,8 @@ class BackendDeclaration:
     imports beside ``library``; the log has the version of the first, or of ``library``, under
     ``framework_name`` (``library`` where it is empty). ``modes`` are those of
     :data:`~dlperf_hpc.model.case.MODES` that it can run; ``one_per_node``: one process may drive
-    all GPUs of a node. ``check(values)`` gives (key, message) for what is wrong between the values
-    of a case, by key.
+    all GPUs of a node. ``check(case)`` gives (key, message) for what the back end cannot do of a
+    case whose values hold one by one.
     """
 
     name: str
@@ -42,7 +42,7 @@ class BackendDeclaration:
     framework_name: str = ""
     one_per_node: bool = False
     modes: tuple[str, ...] = ("eager",)
-    check: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] | None = None
+    check: Callable[[Case], Iterable[tuple[str, str]]] | None = None
 
 
 @dataclass(frozen=True)
@@ -69,8 +69,7 @@ class WorkloadDeclaration:
     ``build(library, case)`` returns the model in that library's form; ``batch(case, rank)`` the
     rank's batch of synthetic data, a dict of arrays that are the model's arguments by name;
     ``flops_per_sample(case)`` model FLOPs of one sample, forward and backward. ``layout(case)``
-    says what its real data is like; None where it has none. ``check(case)`` gives (key, message)
-    for what the model cannot do of a case whose values hold one by one.
+    says what its real data is like; None where it has none. ``check`` as of a back end.
     """
 
     name: str

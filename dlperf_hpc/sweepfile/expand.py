@@ -142,8 +142,9 @@ class _Cases:
             return [Issue("cases", f"{case.id} comes out twice; one would overwrite the other")]
         if case.launch:
             return self.commands.issues(case)
-        check = self.registry.workloads[case.model].check or _no_check
-        return [Issue(key, message) for key, message in check(case)]
+        declared = (self.registry.backends[case.framework], self.registry.workloads[case.model])
+        found = [each.check(case) for each in declared if each.check is not None]
+        return list(itertools.starmap(Issue, itertools.chain(*found)))
 
     def notes(self) -> list[str]:
         """What is odd in the file but may be meant."""
@@ -152,10 +153,6 @@ class _Cases:
             left = f"{len(self.cases)} are left"
             notes.append(f"--set made {self.merged} cases equal to others: {left}")
         return notes
-
-
-def _no_check(_: Case) -> Iterable[tuple[str, str]]:
-    return ()
 
 
 @dataclass

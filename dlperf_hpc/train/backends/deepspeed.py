@@ -5,23 +5,17 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.files import read_regular
-from dlperf_hpc.model.case import MODES, Case, Optimizer, Option, Topology
+from dlperf_hpc.model.case import MODES, Case, Optimizer, Option
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
 from dlperf_hpc.train.backends import ALIKE, BIND
 from dlperf_hpc.train.session import TORCH_CURE, opener
 
 Config = dict[str, Any]
-
-_CASE_KEYS = (
-    *("framework", "model", "precision", "batch_size", "seq_len", "accumulation"),
-    *("device", "mode"),
-)
 
 # What a file may leave to others, as files written for the transformers library do.
 _AUTO = "auto"
@@ -56,9 +50,8 @@ _REFUSED = {
 }
 
 
-def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """What a case, given by its keys, asks of DeepSpeed in vain, in its configuration file too."""
-    case = _case_of(values)
+def check(case: Case) -> Iterator[tuple[str, str]]:
+    """What a case asks of DeepSpeed in vain, in its configuration file too."""
     for issue in refusals(case):
         yield issue.where, issue.message
     path = Path(case.option("deepspeed_config"))
@@ -68,20 +61,6 @@ def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
         issues = list(error.issues)
     for issue in issues:
         yield "deepspeed_config", f"{path}: {issue}"
-
-
-def _case_of(values: Mapping[str, Any]) -> Case:
-    names = {option.name for option in BACKENDS[0].options}
-    prefix = "optimizer."
-    table = {key[len(prefix) :]: values[key] for key in values if key.startswith(prefix)}
-    case = Case(
-        topology=Topology.parse(values["topology"]),
-        optimizer=Optimizer(**table),
-        options=tuple((key, value) for key, value in values.items() if key in names),
-        **{key: values[key] for key in _CASE_KEYS},
-    )
-    total = values.get("global_batch")
-    return replace(case, accumulation=total // case.micro_batch) if total else case
 
 
 def configuration(case: Case) -> Config:

@@ -3,10 +3,9 @@ NCCL on GPUs, RING over gRPC on CPUs."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
-from dlperf_hpc.model.case import Option, Topology
+from dlperf_hpc.model.case import Case, Option
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
 from dlperf_hpc.train.backends import ALIKE, XLA
 from dlperf_hpc.train.session import opener
@@ -14,18 +13,17 @@ from dlperf_hpc.train.session import opener
 _CURE = "make an environment with it: dlperf env make tensorflow"
 
 
-def check(values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def check(case: Case) -> Iterator[tuple[str, str]]:
     """What the strategy cannot do on the case's topology."""
-    topology = Topology.parse(values["topology"])
-    processes = values["processes_per_node"] or topology.gpus_per_node
-    if values["strategy"] == "mirrored" and (topology.nodes, processes) != (1, 1):
+    topology, processes, strategy = case.topology, case.ranks_per_node, case.option("strategy")
+    if strategy == "mirrored" and (topology.nodes, processes) != (1, 1):
         yield (
             "strategy",
             f"'mirrored' is one process for the devices of one node, not {processes} on each of"
             f" {topology.nodes}: set processes_per_node = 1, and 'multi_worker' for several nodes",
         )
     several = processes < topology.gpus_per_node
-    if values["strategy"] == "multi_worker" and several and values["device"] == "cpu":
+    if strategy == "multi_worker" and several and case.device == "cpu":
         yield (
             "processes_per_node",
             "1 is invalid on CPUs: MultiWorkerMirroredStrategy drives one CPU device per process",
