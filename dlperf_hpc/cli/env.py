@@ -133,9 +133,7 @@ def _make(arguments: argparse.Namespace) -> int:
 
 def repack(directory: Path) -> Path:
     """Write the wheel into ``directory``; its path. SiteError if this package is not installed.
-
-    Another environment gets exactly this version so, also where no package index can be reached.
-    """
+    Another environment gets exactly this version so, also where no package index can be reached."""
     try:
         installed = distribution("dlperf_hpc")
     except PackageNotFoundError:

@@ -72,10 +72,8 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 
 def _as_json(ledger: Ledger, run: Run) -> dict[str, object]:
-    """The run as the sweep's files tell it; null for a file that is not there.
-
-    LogError if the log has no readable beginning.
-    """
+    """The run as the sweep's files tell it; null for a file that is not there. LogError if the log
+    has no readable beginning."""
     from dlperf_hpc.records.layout import RunPaths
     from dlperf_hpc.records.logfile import result_of_log
 

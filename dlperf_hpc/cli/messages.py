@@ -42,10 +42,8 @@ def _not_installed(module: str) -> str:
 
 
 def usage_error(where: str, message: str, hint: str | None = None) -> SpecError:
-    """The error to raise for one wrong thing on the command line.
-
-    ``where`` is the option or argument (``--seq-len``), ``hint`` what to write in its place.
-    """
+    """The error to raise for one wrong thing on the command line. ``where`` is the option or
+    argument (``--seq-len``), ``hint`` what to write in its place."""
     return SpecError("command line", [Issue(where, message, hint)])
 
 
@@ -77,12 +75,10 @@ def print_json(value: Any) -> None:
 def entry(
     verb: Verb, parser: Callable[[], argparse.ArgumentParser], one_thread: bool = False
 ) -> Callable[..., int]:
-    """The ``main`` of a verb: from its arguments to its exit code.
-
-    ``one_thread``: numpy's OpenBLAS starts one thread per core when numpy is imported, unless
-    OPENBLAS_NUM_THREADS says otherwise; where a login node limits processes, these threads end
-    Python. A verb that submits jobs leaves the variable alone, since the jobs would inherit it.
-    """
+    """The ``main`` of a verb: from its arguments to its exit code. ``one_thread``: numpy's OpenBLAS
+    starts one thread per core when numpy is imported, unless OPENBLAS_NUM_THREADS says otherwise;
+    where a login node limits processes, these threads end Python. A verb that submits jobs leaves
+    the variable alone, since the jobs would inherit it."""
 
     def main(argv: Sequence[str] | None = None) -> int:
         if one_thread:

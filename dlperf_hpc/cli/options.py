@@ -31,10 +31,8 @@ hooks: list[Callable[[argparse.ArgumentParser], None]] = []
 
 
 class _Parser(argparse.ArgumentParser):
-    """Complains in one line, and not below all options of the verb.
-
-    A complaint repeats what was typed, and a pattern of the shell types other people's names.
-    """
+    """Complains in one line, and not below all options of the verb. A complaint repeats what was
+    typed, and a pattern of the shell types other people's names."""
 
     def _print_message(self, message: str, file: Any = None) -> None:
         super()._print_message(visible(message), file)
@@ -285,9 +283,7 @@ _NAMES = {
 
 def add_external_options(made: argparse.ArgumentParser, accelerator: bool) -> None:
     """Options for logs of other programs: the window rule, and settings that a log lacks.
-
-    ``accelerator``: whether the verb needs peak FLOPS, and so the name of the accelerator.
-    """
+    ``accelerator``: whether the verb needs peak FLOPS, and so the name of the accelerator."""
     logs = made.add_argument_group("logs of other programs")
     logs.add_argument(
         "--rule",
@@ -367,8 +363,7 @@ def places(paths: Iterable[Path]) -> Iterator[Path]:
 
 def sweeps(arguments: argparse.Namespace) -> Iterator[tuple[Path, Sequence[RunResult]]]:
     """Each sweep below the verb's directories, with its results. LedgerError if one is named on the
-    command line and cannot be read; one that was only found below a directory is left out, and
-    standard error says so."""
+    command line and cannot be read; another is left out, and standard error says so."""
     for path in places(arguments.paths):
         try:
             yield path, results_below(arguments, path)

@@ -130,8 +130,7 @@ def _read(arguments: argparse.Namespace, out: Path, cache: ScanCache) -> Gathere
 
 
 def _settled(path: Path, found: Gathered) -> bool:
-    """Whether runs may have their end now that had none: of a sweep on this machine that was
-    killed."""
+    """Whether runs may have their end only now: of a sweep on this machine that was killed."""
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.model.result import Status
     from dlperf_hpc.records import layout

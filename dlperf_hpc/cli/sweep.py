@@ -223,8 +223,7 @@ def _submit(
 
 
 def _preflight(spec: str, manifest: Manifest, site: Site, engine: Engine, root: Path) -> None:
-    """Say on stderr what may be wrong with a new sweep before it is submitted; SiteError for what
-    certainly is."""
+    """Say on stderr what may be wrong with a new sweep; SiteError for what certainly is."""
     from dlperf_hpc.doctor.preflight import examine
 
     found = list(examine(manifest, site, engine, root))
@@ -468,8 +467,7 @@ def _lines_read(trial: TriedLog) -> dict[str, str | None]:
 
 
 def _show_last_lines(source: Source, table: ReadTable) -> None:
-    """A few lines of a log of which nothing was read, those that are nearest to a pattern: is it
-    the right file?"""
+    """Those of the last lines of a log without a figure that are nearest to a pattern."""
     from dlperf_hpc.logs.program_figures import near_lines
     from dlperf_hpc.logs.scan.sources import blocks
 

@@ -131,9 +131,8 @@ def spool(
     files: Sequence[Path], whole_files: bool, shards: int, directory: Path
 ) -> tuple[list[Path], int]:
     """Every shard's documents in a file of JSON strings, and the number of all documents. Documents
-    go to shards in order, by the share of the text's bytes that lies before them: which shard a
-    document is in depends on the text and the number of shards alone. DataError if a shard gets
-    none."""
+    go to shards in order, by the share of the text's bytes before them: a document's shard depends
+    on the text and the number of shards alone. DataError if a shard gets none."""
     total = sum(map(os.path.getsize, files)) or 1
     paths = [directory / f"{number}.spool" for number in range(shards)]
     counts = [0] * shards

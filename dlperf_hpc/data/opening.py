@@ -140,9 +140,8 @@ class Shard(Protocol):
 
 def find(data_path: str) -> list[Path]:
     """Files of samples in a directory, or those a pattern matches, by name. DataError if none.
-    Environment variables and ~ are expanded; an .idx stands for its .bin. Of a directory it is the
-    files its manifest names, or all but hidden ones and what may lie beside samples
-    (``_BESIDE``)."""
+    Environment variables and ~ are expanded; an .idx stands for its .bin. Of a directory: the files
+    that its manifest names, or all but hidden ones and those of ``_BESIDE``."""
     expanded = os.path.expanduser(os.path.expandvars(data_path))
     if os.path.isdir(expanded):
         found = _lying_in(Path(expanded))

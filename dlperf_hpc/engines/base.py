@@ -351,8 +351,7 @@ class Engine(ABC):
 
 
 def alone(arrays: Sequence[Array]) -> bool:
-    """Whether every run is one process of ours. A user's program is another matter: it may start
-    ranks of its own."""
+    """Whether every run is one process of ours. A user's program may start ranks of its own."""
     cases = [run.case for array in arrays for run in array.tasks]
     return all(case.ranks == 1 and not case.launch for case in cases)
 
@@ -382,11 +381,8 @@ def clean_environment(env: Mapping[str, str] = os.environ) -> dict[str, str]:
 
 
 def run(argv: Sequence[str], timeout_s: float = 60.0) -> CompletedProcess[str]:
-    """Run a command to its end, in English. SiteError if it is absent or takes too long.
-
-    What it prints may hold other people's words, in any encoding: a byte that is not UTF-8 stands
-    there as ``\\xfc``.
-    """
+    """Run a command to its end, in English. SiteError if it is absent or takes too long. A byte of
+    its output that is not UTF-8 stands there as ``\\xfc``."""
     env = {**clean_environment(), "LC_ALL": "C"}
     try:
         return subprocess.run(

@@ -53,8 +53,7 @@ def arrays_of(
     """Arrays of ``runs``, in their order, under names that have ``name`` behind the topology: one
     for each topology (and environment), in pieces if it has more than ``bound`` indices. Each index
     takes ``repeats_per_job`` neighbours in turn. ``one_queue``, for an engine that runs one task
-    after another anyway, keeps the order over all runs: an array is then a stretch of neighbours in
-    that order."""
+    after another, keeps the order over all runs: an array is then a stretch of that order."""
     runs = list(runs)
     if not one_queue:
         # A stable sort: the order stays within each group.
@@ -188,8 +187,7 @@ def node_hours(array: Array) -> float:
 
 
 def make_directory(root: Path) -> None:
-    """Make the sweep's directory, or see that it can be written and is nobody else's; LedgerError
-    if not."""
+    """Make the sweep's directory; LedgerError if it cannot be written, or is somebody else's."""
     try:
         make_output_directory(root.parent, ownership.sharing_group())
         ownership.make_directory(root)

@@ -138,12 +138,10 @@ def _beside_conda(value: Any, info: ValidationInfo) -> Any:
 
 
 class Environment(_ProfileTable):
-    """The Python a framework lives in, and the MPI in it.
-
-    Without ``venv``, ``conda``, ``apptainer`` or ``pyxis``, ``python`` runs the wrapper (default:
-    the Python that submits); in a container it is the Python inside. ``mpi`` is srun's ``--mpi``.
-    ``modules`` are loaded first, then ``setup``'s shell lines run, then ``env`` is exported.
-    """
+    """The Python a framework lives in, and the MPI in it. Without ``venv``, ``conda``,
+    ``apptainer`` or ``pyxis``, ``python`` runs the wrapper (default: the Python that submits); in a
+    container it is the Python inside. ``mpi`` is srun's ``--mpi``. ``modules`` are loaded first,
+    then ``setup``'s shell lines run, then ``env`` is exported."""
 
     python: _Interpreter = ""
     venv: Annotated[_Directory | None, BeforeValidator(_one_python)] = None
@@ -196,9 +194,8 @@ class Environment(_ProfileTable):
         return [ours, *arguments, *self.command(root, ())]
 
     def container_variables(self) -> dict[str, str]:
-        """What gives a container's ranks the variables of ``env``: else those that the image sets
-        itself, and PATH and LD_LIBRARY_PATH, would be the image's. Apptainer has a shell read
-        them."""
+        """What gives a container's ranks the variables of ``env``: else PATH, LD_LIBRARY_PATH and
+        those that the image sets would be the image's. Apptainer has a shell read them."""
         if self.apptainer is None:
             return {}
         prefix = f"{self.apptainer.program.upper()}ENV_"

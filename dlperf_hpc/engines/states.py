@@ -338,8 +338,7 @@ class _StateResolver:
 def follow(root: Path, poll_s: float, quiet: bool = False) -> None:
     """Return when no run can change any more. Whatever ends this process, but SIGKILL, ends runs
     whose queue is its own; a cluster's go on. Runs of which neither disk nor scheduler says
-    anything are waited for a few minutes only: their files may be slow to show, but they may also
-    never come."""
+    anything are waited for a few minutes: their files may be slow to show, or never come."""
     ledger = read_ledger(root)
     engine = get_engine(ledger.manifest.engine)
     try:

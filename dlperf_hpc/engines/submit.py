@@ -278,8 +278,7 @@ def submit(
     ledger: Ledger, site: Site, arrays: Iterable[Array], last_request: str | None = None
 ) -> SubmitResult:
     """Submit those of ``arrays`` that no job stands for yet; call it with the lock held, and with a
-    ledger of :func:`adopt`. It stops when somebody requests that from now on, or since
-    ``last_request``."""
+    ledger of :func:`adopt`. It stops when somebody requests that, now or after ``last_request``."""
     if last_request is None:
         last_request = stop_request(ledger.root)
     waiting, why_not = ledger.without_job(arrays), ""

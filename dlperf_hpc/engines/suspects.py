@@ -74,8 +74,7 @@ def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -
 def _started_runs(
     root: Path, manifest: Manifest, run: Run, kind: str
 ) -> Iterator[tuple[layout.RunPaths, Mapping[str, Any] | None]]:
-    """The other runs that this fault would be the end of, those that have begun, with their
-    records."""
+    """The other runs that this fault would end and that have begun, with their records."""
     files = Files(root)
     for each in manifest.runs:
         same = each.case.environment == run.case.environment and each.id != run.id

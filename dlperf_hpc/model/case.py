@@ -124,14 +124,12 @@ class Option:
 
 @dataclass(frozen=True)
 class Measure:
-    """The timed window: ``warmup`` iterations untimed, then at least ``iterations`` timed.
-
-    The window grows until it also holds ``min_seconds`` (estimated from the warm-up) and
+    """The timed window: ``warmup`` iterations untimed, then at least ``iterations`` timed. The
+    window grows until it also holds ``min_seconds`` (estimated from the warm-up) and
     ``min_optimizer_steps``. The defaults are DLPerf's: 20, 100, 0, 0. ``communication_steps``
     optimizer steps at most are timed after it with the all-reduce of gradients, and as many
     without. ``checkpoint`` asks for one timed save and load after these; its files stay on disk
-    only with ``keep_checkpoint``.
-    """
+    only with ``keep_checkpoint``."""
 
     warmup: int = 20
     iterations: int = 100

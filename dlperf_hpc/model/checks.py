@@ -99,8 +99,7 @@ is_name = text(NAME)
 
 
 def printable(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row whose texts can be printed, halves of characters as ``\\udc80``: a scheduler's words
-    may hold any byte."""
+    """A row whose texts can be printed, halves of characters as ``\\udc80``: words of others."""
     return {
         name: value.encode(errors="backslashreplace").decode() if isinstance(value, str) else value
         for name, value in row.items()
@@ -154,8 +153,7 @@ def check(
 
 def misfits(values: Any) -> list[tuple[str, Any]]:
     """Plain fields of a dataclass or a named tuple (numbers, text) that hold something else: a log
-    may say anything. The first of its names that a type has counts: ``float | None`` is a float, or
-    nothing."""
+    may say anything. The first name of a type counts: ``float | None`` is a float, or nothing."""
     found: list[tuple[str, Any]] = []
     for name, plain, (kind, rest) in _kinds(values.__class__):
         value: Any = getattr(values, name)

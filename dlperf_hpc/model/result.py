@@ -63,8 +63,7 @@ class Window:
     does; noise can make it negative. ``attention`` has the kernels of one iteration of the warm-up,
     joined by ``+``. Of a compiled model ``graphs`` and ``graph_breaks`` are those until the window
     ended, ``recompiles`` those in it: the most of any rank. ``interrupted_s`` is the longest that a
-    rank stood still.
-    """
+    rank stood still."""
 
     warmup: int
     iterations: int
@@ -296,8 +295,7 @@ class ExternalWindow:
     samples per iteration for the clock, ``speed_unit`` per printed ``unit`` else. The window lies
     after ``first`` iterations, up to ``last``. ``check`` is the throughput in ``speed_unit`` on
     another basis, ``check_basis``; ``rest`` that of the iterations behind the window, if there are
-    half as many. ``optimizer_steps`` is None where the accumulation is not known.
-    """
+    half as many. ``optimizer_steps`` is None where the accumulation is not known."""
 
     rates: Rates
     rule: str
@@ -362,8 +360,7 @@ class RunResult:
     run's sweep where several sweeps that were read together measured the same case, which are no
     repeats. ``rank_times`` are each rank's own times, or ``rank_times_missing`` says why there are
     none. ``decided_by`` and ``cause`` are those of :class:`dlperf_hpc.records.failures.Verdict`, as
-    far as the reading of its lines decided.
-    """
+    far as the reading of its lines decided."""
 
     run: RunFacts
     status: Status

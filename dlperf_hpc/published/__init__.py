@@ -50,14 +50,12 @@ def framework_name(written: str) -> str:
 
 @dataclass(frozen=True)
 class Published:
-    """One published figure and where it stands.
-
-    ``value`` is in ``metric``: ``samples_per_s`` (over all devices), ``iteration_ms``, or
-    ``tflops_per_device``. ``batch_size`` is per device, ``global_batch`` over all; what the source
-    does not say is None. ``speedup`` is as printed, over 1n1g of the same table. ``kind`` is
-    ``table`` (a figure for the case), ``run`` (one of the runs behind it) or ``image`` (read from
-    a picture). ``memory_mb`` is of one device. ``ref`` is a branch or commit of ``repository``.
-    """
+    """One published figure and where it stands. ``value`` is in ``metric``: ``samples_per_s`` (over
+    all devices), ``iteration_ms``, or ``tflops_per_device``. ``batch_size`` is per device,
+    ``global_batch`` over all; what the source does not say is None. ``speedup`` is as printed, over
+    1n1g of the same table. ``kind`` is ``table`` (a figure for the case), ``run`` (one of the runs
+    behind it) or ``image`` (read from a picture). ``memory_mb`` is of one device. ``ref`` is a
+    branch or commit of ``repository``."""
 
     framework: str
     model: str
@@ -138,9 +136,7 @@ _PARTS = ("hardware", "repository", "path", "ref")
 
 def select(rows: Iterable[Published], wanted: Mapping[str, Sequence[str]]) -> list[Published]:
     """The rows that have, for every key of ``wanted`` (keys of :data:`FILTERS`), one of its values.
-
-    Case does not matter. KeyError for a key that is none.
-    """
+    Case does not matter. KeyError for a key that is none."""
     lowered = {key: [value.lower() for value in values] for key, values in wanted.items()}
     return [row for row in rows if all(_has(row, key, lowered[key]) for key in lowered)]
 

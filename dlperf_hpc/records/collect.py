@@ -278,8 +278,7 @@ def full_results(root: Path) -> Collection:
 
 
 class Files:
-    """Which files lie below a directory, each folder of it read once: runs that have not begun are
-    not looked for one by one."""
+    """Which files lie below a directory, each folder read once: not one by one for each run."""
 
     def __init__(self, root: Path) -> None:
         self._root = str(root)

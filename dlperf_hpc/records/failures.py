@@ -368,13 +368,11 @@ def is_of_lost_peer(text: str) -> bool:
 
 
 class Signs:
-    """What a program's lines say of its end. PatternError for a pattern that is none.
-
-    ``failed`` is the first line that a pattern of ``fail`` fits, ``broken`` that with the most
-    decisive row of :data:`FAILURES` (a program may get over it), and when they came; '' while there
-    is none. ``count`` is how many such lines tell of more than an import, until the end is ``over``
-    (it is ours). ``met`` are the numbers of the patterns of ``must`` that some line fits.
-    """
+    """What a program's lines say of its end. PatternError for a pattern that is none. ``failed`` is
+    the first line that a pattern of ``fail`` fits, ``broken`` that with the most decisive row of
+    :data:`FAILURES` (a program may get over it), and when they came; '' while there is none.
+    ``count`` is how many such lines tell of more than an import, until the end is ``over`` (it is
+    ours). ``met`` are the numbers of the patterns of ``must`` that some line fits."""
 
     def __init__(self, fail: Sequence[str] = (), must: Sequence[str] = ()) -> None:
         from dlperf_hpc.sweepfile.patterns import compiled

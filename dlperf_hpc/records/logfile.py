@@ -255,8 +255,7 @@ def glance(path: Path, run_id: str) -> tuple[LogLine | None, bool, tuple[str, ..
     """Whether a log is seen at once to prove that this run ended ok (it begins as that run's, and
     ends with a whole summary, or the end of a user's program, and an end that says ok, as they are
     written), and what its summary gives to doubt. If not so, its ``end`` line as :func:`read_end`
-    gives it: the run may be ok, but the whole log must be read.
-    """
+    gives it: the run may be ok, but the whole log must be read."""
     found = _reading(_head_and_tail, path)
     if found is None:
         return None, False, ()

@@ -45,12 +45,10 @@ _Row = TypeVar("_Row")
 @dataclass(frozen=True)
 class Array:
     """One job array: runs that share a topology, an environment and a time limit of one run.
-
     ``token`` is unique to this array and travels in the job's comment; of ``tasks``, its runs, each
     array index has ``repeats_per_job`` neighbours, which its job measures in turn. ``exclude`` are
     nodes to leave out (``n[3,7]``). ``piece_of`` is the token of the array, never taken by a
-    scheduler, of which it has some runs.
-    """
+    scheduler, of which it has some runs."""
 
     name: str
     token: str

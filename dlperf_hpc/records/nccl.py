@@ -43,9 +43,8 @@ _MOST_NAMES = 8
 
 @dataclass
 class Connections:
-    """What lines of NCCL's say, read one after another: a connection is (channel, from, to, way).
-    ``hosts`` are those that a rank's lines begin with: several where communicators number their
-    ranks anew."""
+    """What lines of NCCL's say: a connection is (channel, from, to, way). ``hosts`` are those that
+    a rank's lines begin with: several where communicators number their ranks anew."""
 
     found: set[tuple[int, int, int, str]] = field(default_factory=set)
     hosts: dict[int, set[str]] = field(default_factory=dict)

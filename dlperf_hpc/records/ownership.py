@@ -76,9 +76,8 @@ def whose_else(root: Path) -> str | None:
 
 
 def ownership_warning(root: Path) -> str | None:
-    """Why nothing is to be run out of a sweep's directory: the first path in it that is not this
-    user's own, or that others can write, in words; None if there is none. What is not there yet is
-    no reason."""
+    """Why nothing is to be run out of a sweep's directory: the first path there that is not this
+    user's own, or that others can write, in words; None if there is none."""
     arrays = sorted((root / layout.ARRAYS).glob("*.json"))
     for path in (root, *(root / name for name in (*_FOLDERS, *_FILES)), *arrays):
         words = not_mine(path) or _writable(path)

@@ -64,8 +64,7 @@ def several(hosts: Collection[str]) -> bool:
 
 
 def is_end_of(kind: str, framework: str, case: Case) -> bool:
-    """Whether a fault of a run of the back end ``framework`` would be the end of a case of the
-    environment too."""
+    """Whether a fault of a run of the back end ``framework`` would end such a case there too."""
     return _SAME[KINDS[kind].cases](case, framework)
 
 

@@ -37,8 +37,7 @@ _STATUSES = {status.value for status in Status}
 
 def read_record(path: Path, detail: bool = True) -> Record | None:
     """A run record, or None if there is none (or none of ours); LogError if it cannot be read.
-    Without ``detail`` what is behind the window (per-step, per-rank columns, packages) is left
-    out."""
+    ``detail``: with what is behind the window (per-step, per-rank columns, packages)."""
     try:
         content = read_regular(path)
         data = parse(content if detail else _head(content))
@@ -90,13 +89,10 @@ def reconcile(
     result: RunResult, record: Record | None = None, path: Path | None = None, log: bytes = b""
 ) -> RunResult:
     """A run whose log and record were compared; partial where it cannot be known which figures are
-    right.
-
-    No number is reported from the record: a log that contradicts itself counts if its record
+    right. No number is reported from the record: a log that contradicts itself counts if its record
     confirms the window, and a record that contradicts both the log and itself is passed over.
     ``path`` is the record's, and ``log`` the log's content: they are read whole where something
-    disagrees.
-    """
+    disagrees."""
     if record is not None and record["attempt"] != result.attempt:
         record = None
     differing = [] if record is None else list(_differences(result, record))
@@ -306,8 +302,7 @@ def apart(what: str, one: float, by: str, other: float) -> str:
 
 
 def by_how_much(one: Any, other: Any) -> str:
-    """`` (+12.3 %)`` or `` (300 times as much)``, of the first figure against the second; '' where
-    there is no ratio."""
+    """`` (+12.3 %)`` or `` (300 times as much)``, of the first figure against the second, or ''."""
     if not (is_number(one) and is_number(other)) or other == 0:
         return ""
     ratio = one / other

@@ -53,8 +53,7 @@ _BUSY = "another attempt at this run lives: {0}; this one ends and leaves that o
 
 @dataclass(frozen=True)
 class AnyAttempt:
-    """One try at a run, of a sweep or of a timed loop; ``launch`` is that of all its processes and
-    of no other attempt's."""
+    """One try at a run, of a sweep or of a timed loop; its processes alone have its ``launch``."""
 
     sweep: str
     run: Run | ObservedRun
@@ -102,8 +101,7 @@ class Failure:
 
 def _maker(path: Path) -> tuple[str, int] | None:
     """Launch and attempt that made a log, record or failure file; None if there is no such file.
-    What cannot be read as ours is of no launch, and attempt 0. OSError if it cannot be read at
-    all."""
+    What cannot be read as ours is of no launch, and attempt 0. OSError if nothing can be read."""
     try:
         if path.suffix == ".log":
             with open_regular(path) as file:
@@ -209,8 +207,7 @@ def take_log(attempt: Attempt, limit_s: float) -> str:
 
 
 def begin_log(attempt: AnyAttempt, limit_s: float | None = None) -> bool:
-    """Write the first lines of the log, once: which run this is, and its case. False if there is a
-    log already."""
+    """Write the log's first lines, once: the run and its case. False if there is a log already."""
     run = attempt.run
     begin = {
         "format": FORMAT,

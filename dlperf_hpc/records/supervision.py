@@ -59,8 +59,7 @@ class Ending:
     :class:`dlperf_hpc.records.failures.Signs`, ``signs`` its count. ``opened`` and ``reached`` are
     when its lines told the window's begin and end, ``alive`` is its last sign of life, or its end
     if that was its own (s since 1970); ``stride`` is the most iterations that lay between two of
-    its lines.
-    """
+    its lines."""
 
     rank: int
     host: str
@@ -105,8 +104,7 @@ def read_endings(folder: Path) -> list[Ending]:
 
 @dataclass(frozen=True)
 class Stop:
-    """A supervisor's request to all: end the program because of ``why`` (:data:`WINDOW` ...), from
-    a ``time`` on (UTC)."""
+    """A supervisor's request to all: end the program because of ``why``, from ``time`` (UTC) on."""
 
     why: str
     rank: int
@@ -234,14 +232,12 @@ def clear(attempt: Attempt) -> None:
 
 
 def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict:
-    """How a run ended all of whose processes ended without a failing exit code.
-
-    What decides, in this order: a line of ``fail``; a loss that is not finite up to the window's
-    end; a line of ``must`` that is missing; a window that is not whole, by a built-in sign if there
-    is one; steps that failed; a rank that left before the window's end. ``read`` is the table of
-    its program. What its lines state, and whether that is what was asked for, is looked at when
-    they are read: :mod:`dlperf_hpc.logs.program_figures`.
-    """
+    """How a run ended all of whose processes ended without a failing exit code. What decides, in
+    this order: a line of ``fail``; a loss that is not finite up to the window's end; a line of
+    ``must`` that is missing; a window that is not whole, by a built-in sign if there is one; steps
+    that failed; a rank that left before the window's end. ``read`` is the table of its program.
+    What its lines state, and whether that is what was asked for, is looked at when they are read:
+    :mod:`dlperf_hpc.logs.program_figures`."""
     last = measure.warmup + measure.iterations
     return (
         _by_failing_line(endings)
@@ -358,9 +354,8 @@ def _by_rank_that_left(endings: Sequence[Ending], last: int) -> Verdict | None:
 
 
 def silent(endings: Sequence[Ending], measure: Measure) -> dict[int, str]:
-    """The ranks whose last sign of life lies before the window's end, and what was seen of each. A
-    rank that prints no iterations is silent when it has used no processor time for half of the
-    window."""
+    """The ranks whose last sign of life lies before the window's end, and what was seen of each.
+    Without iterations a rank is silent that used no processor time for half of the window."""
     last, over = measure.warmup + measure.iterations, _least(endings, "reached")
     found: dict[int, str] = {}
     if over is None:
@@ -401,8 +396,7 @@ def _by_first_iteration(endings: Sequence[Ending], last: int, lies: str) -> Verd
 
 
 def _counts(moment: str, endings: Sequence[Ending]) -> bool:
-    """Whether something came before the first program was ended by us: what follows that may come
-    of it."""
+    """Whether something came before the first program was ended by us, and so not of that."""
     return all(moment <= each.stopped for each in endings if each.stopped)
 
 
@@ -417,8 +411,7 @@ def _least(endings: Sequence[Ending], name: str) -> Any:
 
 
 def end(attempt: Attempt, measure: Measure, read: ReadTable) -> None:
-    """Write the end of a run whose supervisors have all said that nothing failed; nothing if one of
-    them has not."""
+    """Write the end of a run; nothing unless all its supervisors have said that nothing failed."""
     endings = read_endings(attempt.paths.supervised(attempt.number))
     if [each.rank for each in endings] != list(range(attempt.run.case.ranks)):
         return

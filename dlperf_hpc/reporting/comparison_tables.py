@@ -266,8 +266,7 @@ def comparison_markdown(
 
 
 def comparison_junit(comparison: Comparison, bad: Collection[str]) -> bytes:
-    """A test for each case: it failed if its outcome is among ``bad``, and says nothing if it has
-    no ratio."""
+    """A test for each case: failed if its outcome is among ``bad``, skipped if it has no ratio."""
     tests = [_test(case, case.outcome.value in bad) for case in comparison.cases]
     return junit("dlperf compare", tests)
 

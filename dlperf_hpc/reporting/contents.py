@@ -30,15 +30,13 @@ from dlperf_hpc.reporting.table import by_devices, ends_json, natural, rows, spa
 
 @dataclass(frozen=True)
 class Report:
-    """What is reported of one sweep, or of the logs below some paths.
-
-    ``name`` is the sweep's, or the directory's. ``runs`` are all results, in the order in which
-    they were found. ``base`` is the topology that speedup refers to as the user wrote it (None:
-    1n1g). ``source`` says in one line what the figures come from, ``site`` where the sweep ran, ''
-    if that is not known; ``unread`` says what could not be read, and why; ``unrecognised`` are
-    files in no known format. ``accelerator`` is the user's word for the device of logs that name
-    none. ``limits_s`` are the time limits of runs, by run id, as far as they are known.
-    """
+    """What is reported of one sweep, or of the logs below some paths. ``name`` is the sweep's, or
+    the directory's. ``runs`` are all results, in the order in which they were found. ``base`` is
+    the topology that speedup refers to as the user wrote it (None: 1n1g). ``source`` says in one
+    line what the figures come from, ``site`` where the sweep ran, '' if that is not known;
+    ``unread`` says what could not be read, and why; ``unrecognised`` are files in no known format.
+    ``accelerator`` is the user's word for the device of logs that name none. ``limits_s`` are the
+    time limits of runs, by run id, as far as they are known."""
 
     name: str
     runs: Sequence[RunResult]
@@ -62,10 +60,8 @@ class Report:
 
     @cached_property
     def run_rows(self) -> list[dict[str, Any]]:
-        """A row for each run: its cells by the names of ``RUN_COLUMNS``, None where unknown.
-
-        A run that failed is a row too; figures are there only of a run that counts.
-        """
+        """A row for each run: its cells by the names of ``RUN_COLUMNS``, None where unknown. A run
+        that failed is a row too; figures are there only of a run that counts."""
         return rows(RUN_COLUMNS, self.runs)
 
     def compute(self) -> None:
@@ -121,8 +117,7 @@ class Report:
 
     @cached_property
     def troubles(self) -> tuple[RunResult, ...]:
-        """The runs that ended without a number, and those of which nothing on disk says how they
-        ended: a log that was cut."""
+        """The runs that ended without a number, or of which nothing on disk says how: a cut log."""
         return tuple(r for r in self.runs if r.status.bad or r.status is Status.UNKNOWN)
 
     @cached_property
@@ -147,9 +142,7 @@ class Report:
     @cached_property
     def machines(self) -> Mapping[str, str]:
         """Hardware and software as the logs of the counted runs tell them, by what they are.
-
-        Several values of one fact stand side by side: two devices in one table must show.
-        """
+        Several values of one fact stand side by side: two devices in one table must show."""
         seen: dict[str, dict[str, None]] = {}
         for result in self.counted:
             for what, text in machine_of(result).items():
@@ -175,13 +168,11 @@ _METHOD = {
 
 
 def as_json(report: Report) -> dict[str, Any]:
-    """Plain JSON values: null for what is not known, never NaN.
-
-    Cases and runs have the names of the CSV columns; ``flags`` and ``notes`` of a case are lists.
-    ``switches`` are pairs of cases that differ in one option. ``dlperf`` holds, per series, the
-    table as DLPerf's scripts round it, and what it lacks. ``nodes`` is what ``dlperf nodes --json``
-    prints; null where no run tells its nodes.
-    """
+    """Plain JSON values: null for what is not known, never NaN. Cases and runs have the names of
+    the CSV columns; ``flags`` and ``notes`` of a case are lists. ``switches`` are pairs of cases
+    that differ in one option. ``dlperf`` holds, per series, the table as DLPerf's scripts round it,
+    and what it lacks. ``nodes`` is what ``dlperf nodes --json`` prints; null where no run tells its
+    nodes."""
     lists = ({"flags": list(case.flags), "notes": list(case.notes)} for case in report.cases)
     return {
         "schema": SCHEMA,

@@ -38,10 +38,8 @@ Show = Callable[[str], str]
 @dataclass(frozen=True)
 class Extract:
     """What goes to one result file; ``label`` tells it from others, '' if it is the only one.
-
     ``lines`` are the screen's, a log each; ``table`` is the file's content; ``missing`` says what
-    is not in it and why.
-    """
+    is not in it and why."""
 
     label: str
     lines: tuple[str, ...]

@@ -161,10 +161,8 @@ def chart_of(
 
 def picture(report: Report, file_format: str = "png") -> bytes | None:
     """The picture, at least 1200 x 600 pixels; None if no run counts, for there is nothing to show.
-
     ``file_format`` may be ``svg``. A picture of one topology, or of series without a base, has no
-    panels for speedup and efficiency.
-    """
+    panels for speedup and efficiency."""
     chart = chart_of(report, list(report.series), _runs_of(report))
     if not chart.series:
         return None
@@ -289,10 +287,8 @@ def _panels(chart: Chart) -> Figure:
 
 
 def _place(figure: Figure, beside: float) -> None:
-    """Margins of the panels, ``beside`` inches of which the legend takes.
-
-    They are known beforehand: to measure all labels would take as long as to draw them.
-    """
+    """Margins of the panels, ``beside`` inches of which the legend takes. They are known
+    beforehand: to measure all labels would take as long as to draw them."""
     width, height = figure.get_size_inches()
     right = max(width - _RIGHT - beside, width / 2)
     panel = (right - _LEFT - _GAP_ACROSS) / 2, (height - _BOTTOM - _TOP - _GAP_DOWN) / 2

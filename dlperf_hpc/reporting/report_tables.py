@@ -75,8 +75,7 @@ def _tokens(members: Sequence[CaseSummary], rank: int) -> list[Column[CaseSummar
 
 
 def narrow_table(name: str, members: Sequence[CaseSummary]) -> Table[CaseSummary]:
-    """The cases of a series for a terminal, which drops what is asked for least where it is
-    narrow."""
+    """The cases of a series for a terminal, which drops the columns of the highest rank first."""
     columns = [
         case_column("topology", name="case", rank=0),
         _speeds(members),
@@ -93,8 +92,7 @@ def narrow_table(name: str, members: Sequence[CaseSummary]) -> Table[CaseSummary
 
 
 def wide_table(members: Sequence[CaseSummary]) -> Table[CaseSummary]:
-    """The cases of a series for Markdown: DLPerf's columns and its order, each figure with its
-    interval."""
+    """The cases of a series for Markdown: DLPerf's columns in its order, figures with intervals."""
     columns = [
         case_column("nodes", name="node_num", rank=0),
         case_column("devices", name="gpu_num", rank=0),

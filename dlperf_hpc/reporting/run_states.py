@@ -63,9 +63,7 @@ def status_table(
     results: Sequence[RunResult], unsubmitted: Collection[str] = frozenset()
 ) -> Table[tuple[str, Counter[str]]]:
     """How many runs stand how, one row per topology from few devices to many, and their sum.
-
-    ``unsubmitted`` are pending runs, by id, which have a column of their own.
-    """
+    ``unsubmitted`` are pending runs, by id, which have a column of their own."""
     groups: dict[Topology, Counter[str]] = {}
     for result in results:
         states = groups.setdefault(result.run.case.topology, Counter())

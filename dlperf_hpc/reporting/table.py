@@ -175,14 +175,12 @@ def value_at(path: str) -> Callable[[Any], Any]:
 @dataclass(frozen=True)
 class Column(Generic[Row]):
     """One column. ``unit`` is '' for names and counts; ``value`` gives None for an empty cell, and
-    a :class:`Cell` where the text for people does not follow from a value.
-
-    ``form`` makes a text for people of a value. A column of ``rank`` 0 is always visible; others
-    are left out where they are empty, and a narrow terminal drops the highest rank first. ``long``:
-    the text may take several lines. ``code``: the text is a name from a log. ``style`` is rich's,
-    of a cell with this text. For the page, ``quantity`` names what its script writes anew for
-    another base, and a column that ``opens`` has a button that opens the run of its row.
-    """
+    a :class:`Cell` where the text for people does not follow from a value. ``form`` makes a text
+    for people of a value. A column of ``rank`` 0 is always visible; others are left out where they
+    are empty, and a narrow terminal drops the highest rank first. ``long``: the text may take
+    several lines. ``code``: the text is a name from a log. ``style`` is rich's, of a cell with this
+    text. For the page, ``quantity`` names what its script writes anew for another base, and a
+    column that ``opens`` has a button that opens the run of its row."""
 
     name: str
     kind: Kind
@@ -245,11 +243,9 @@ def picked(columns: Iterable[Column[Row]]) -> Callable[..., Column[Row]]:
 @dataclass(frozen=True)
 class Table(Generic[Row]):
     """``beneath`` are lines that belong to the table. ``bad``: what a row tells of does not count.
-
     For the page, ``name`` is the table's in the address and in copies, ``items`` are the numbers of
     the cases (or of what else is filtered) that the rows are about, and the rows of ``runs`` are
-    the page's runs, in their order.
-    """
+    the page's runs, in their order."""
 
     title: str
     columns: Sequence[Column[Row]]

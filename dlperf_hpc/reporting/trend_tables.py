@@ -49,8 +49,7 @@ def history_tables(found: History) -> list[Table[Trend]]:
 
 
 def sparkline(levels: Sequence[float]) -> str:
-    """The last levels as bars, the lowest of them the smallest; all alike where they differ by less
-    than a thousandth."""
+    """The last levels as bars, the lowest the smallest; alike if they differ by less than 0.1 %."""
     last = levels[-_MOST_BARS:]
     low, high = min(last), max(last)
     if high - low < 1e-3 * high:

@@ -137,9 +137,7 @@ class CaseRule:
 @dataclass(frozen=True)
 class Tables:
     """What the file says of its cases. ``axes`` are the matrix's lists and the zips' rows.
-
-    ``named`` are the keys given to every case, also those whose value was refused.
-    """
+    ``named`` are the keys given to every case, also those whose value was refused."""
 
     case: Values
     axes: tuple[Sequence[Values], ...]
@@ -361,10 +359,8 @@ def comparisons(conditions: Iterable[Condition]) -> int:
 def read_tables(
     file: SweepFile, registry: Registry, topologies: Sequence[str]
 ) -> tuple[Tables, list[Issue]]:
-    """The file's case tables, and everything wrong with single values in them.
-
-    ``topologies`` are the names a rule may use; none where they are not known.
-    """
+    """The file's case tables, and everything wrong with single values in them. ``topologies`` are
+    the names a rule may use; none where they are not known."""
     reader = _Reader(file, registry, topologies)
     matrix = [reader.axis(key, values) for key, values in file.matrix.items()]
     zips = [reader.rows(f"zip[{i}]", block) for i, block in enumerate(file.zip)]

@@ -27,8 +27,7 @@ class BackendDeclaration:
     ``framework_name`` (``library`` where it is empty). ``modes`` are those of
     :data:`~dlperf_hpc.model.case.MODES` that it can run; ``one_per_node``: one process may drive
     all GPUs of a node. ``check(case)`` gives (key, message) for what the back end cannot do of a
-    case whose values hold one by one.
-    """
+    case whose values hold one by one."""
 
     name: str
     doc: str
@@ -47,13 +46,11 @@ class BackendDeclaration:
 
 @dataclass(frozen=True)
 class SampleLayout:
-    """What a sample of real data must be for a case.
-
-    ``kind`` is the family of models ("bert", "gpt2"); token ids are below ``vocab``; a sample has
-    ``seq_len`` tokens and, for BERT, room for ``predictions`` masked positions. Another family
-    brings its own ``reader(path, layout)``, which opens one file and returns a
-    :class:`dlperf_hpc.data.opening.Shard`; DataError for an invalid file.
-    """
+    """What a sample of real data must be for a case. ``kind`` is the family of models ("bert",
+    "gpt2"); token ids are below ``vocab``; a sample has ``seq_len`` tokens and, for BERT, room for
+    ``predictions`` masked positions. Another family brings its own ``reader(path, layout)``, which
+    opens one file and returns a :class:`dlperf_hpc.data.opening.Shard`; DataError for an invalid
+    file."""
 
     kind: str
     vocab: int
@@ -64,13 +61,10 @@ class SampleLayout:
 
 @dataclass(frozen=True)
 class WorkloadDeclaration:
-    """A model with its data.
-
-    ``build(library, case)`` returns the model in that library's form; ``batch(case, rank)`` the
-    rank's batch of synthetic data, a dict of arrays that are the model's arguments by name;
-    ``flops_per_sample(case)`` model FLOPs of one sample, forward and backward. ``layout(case)``
-    says what its real data is like; None where it has none. ``check`` as of a back end.
-    """
+    """A model with its data. ``build(library, case)`` returns the model in that library's form;
+    ``batch(case, rank)`` the rank's batch of synthetic data, a dict of arrays that are the model's
+    arguments by name; ``flops_per_sample(case)`` model FLOPs of one sample, forward and backward;
+    ``layout(case)`` what its real data is like, None where it has none. ``check``: see above."""
 
     name: str
     doc: str

@@ -73,11 +73,9 @@ def expand(
     measure: Measure = _MEASURE,
     narrowed: bool = False,
 ) -> Expansion:
-    """All cases of the sweep, and every issue that no single value shows.
-
-    ``narrowed``: values of the command line stand in place of the file's, so that cases which
-    differed in these may now be one and the same.
-    """
+    """All cases of the sweep, and every issue that no single value shows. ``narrowed``: values of
+    the command line stand in place of the file's, so that cases which differed in these may now be
+    one and the same."""
     if issue := _too_large(tables, len(topologies)):
         return Expansion([], [issue], [])
     found = _Cases(registry, _Commands(registry, measure), narrowed)
@@ -158,10 +156,7 @@ class _Cases:
 @dataclass
 class _Commands:
     """The commands of programs' cases: each must come out, and no two cases may have the same.
-
-    ``left_out`` are, by program and condition of ``require``, the topologies of the cases for which
-    it does not hold.
-    """
+    ``left_out`` has the topologies of cases without a command, by program and unmet condition."""
 
     registry: Registry
     measure: Measure
@@ -240,10 +235,7 @@ def _points(
     tables: Tables, topologies: Sequence[Topology], registry: Registry, used: set[str]
 ) -> Iterator[tuple[Values, Values]]:
     """[case] with each point of the axes and each topology, changed by overrides, less excludes;
-    and all that holds for that case.
-
-    Notes in ``used`` where the rules that matched stand.
-    """
+    and all that holds for that case. Notes in ``used`` where the rules that matched stand."""
     for parts in itertools.product(*tables.axes):
         values = dict(tables.case)
         for part in parts:

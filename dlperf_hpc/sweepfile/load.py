@@ -34,12 +34,9 @@ _CLOCK = re.compile(
 
 @dataclass(frozen=True)
 class Sweep:
-    """A sweep that holds: every case in it can be asked of a scheduler.
-
-    ``time_limit_s`` is by topology, in seconds, for one run. ``repeats_per_job`` divides
-    ``repeats`` and counts on a cluster only. ``notes`` are odd in the file but may be meant.
-    ``programs`` are those that its cases are of, by name.
-    """
+    """A sweep that holds: every case in it can be asked of a scheduler. ``time_limit_s`` is of one
+    run, by topology. ``repeats_per_job`` divides ``repeats`` and counts on a cluster only.
+    ``notes`` are odd in the file but may be meant. ``programs`` are those of its cases, by name."""
 
     name: str
     source: Path
@@ -96,10 +93,8 @@ def flat_case_tables(tables: Mapping[str, Any]) -> dict[str, Any]:
 def _each_case_table(
     tables: Mapping[str, Any], change: Callable[[Any], Any], rules: bool = True
 ) -> dict[str, Any]:
-    """A copy with ``change`` made to [case], [matrix], [[zip]] and what an [[override]] sets.
-
-    With ``rules`` also to what an [[exclude]] and an [[override]] match.
-    """
+    """A copy with ``change`` made to [case], [matrix], [[zip]] and what an [[override]] sets. With
+    ``rules`` also to what an [[exclude]] and an [[override]] match."""
     result = dict(tables)
     for name in ("case", "matrix"):
         if name in result:
@@ -210,10 +205,8 @@ def _remove(tables: dict[str, Any], loc: Iterable[int | str]) -> None:
 
 
 class _Reading:
-    """Checks of one file that look at several of its keys; collects issues and notes.
-
-    ``names`` are the topologies its keys may name; none where there is nothing to hold them to.
-    """
+    """Checks of one file that look at several of its keys; collects issues and notes. ``names`` are
+    the topologies its keys may name; none where there is nothing to hold them to."""
 
     def __init__(self, file: SweepFile, issues: list[Issue], narrowed_from: Any) -> None:
         self.file = file
@@ -303,13 +296,11 @@ def load_sweep(
     formats: Iterable[str] | None = None,
     programs: Sequence[Path] | None = None,
 ) -> Sweep:
-    """Read and check a sweep file. SpecError lists everything wrong with it.
-
-    ``overrides`` are ``--set`` values by key: a top-level key, a dotted path, or a case key, which
-    then takes the place of every other value the file gives it. ``formats`` are the log formats
-    that a program's ``read.format`` may name; None: any. ``programs`` are the folders in which a
-    program's file is sought, first to last; None: the one beside the sweep file.
-    """
+    """Read and check a sweep file. SpecError lists everything wrong with it. ``overrides`` are
+    ``--set`` values by key: a top-level key, a dotted path, or a case key, which then takes the
+    place of every other value the file gives it. ``formats`` are the log formats that a program's
+    ``read.format`` may name; None: any. ``programs`` are the folders in which a program's file is
+    sought, first to last; None: the one beside the sweep file."""
     text, tables = read_toml(path)
     if not tables:
         hint = "begin with a copy of a ready sweep: `dlperf init .` makes one"

@@ -75,12 +75,9 @@ _MIXED = ("fp16", "bf16", "fp8")  # of accelerate's --mixed_precision; all else 
 @dataclass(frozen=True)
 class UserProgram:
     """A program of a sweep's user. ``run`` are the words of its command, with placeholders.
-
     ``replicas`` is an expression: how many copies of the model train side by side, each on samples
-    of its own. ``require`` are conditions without which a case is left out. ``words`` has for a
-    key, by the text of its value, the words that stand where ``{*key}`` does. ``read`` says what
-    it prints.
-    """
+    of its own. ``require`` are conditions without which a case is left out. ``words`` has by a key
+    and its value's text the words for ``{*key}``. ``read`` says what it prints."""
 
     name: str
     launch: str
@@ -282,10 +279,7 @@ def plan_values(
 
 def command(program: UserProgram, values: Mapping[str, Any], later: Iterable[str] = ()) -> Command:
     """What ``program`` comes to for a case. ExpressionError, which names the key, if some value is
-    missing, not whole, or has no words.
-
-    Placeholders named in ``later`` stay as they are written: of what only a task knows.
-    """
+    missing, not whole, or has no words. Placeholders in ``later`` stay: only a task knows them."""
     left = frozenset(later)
     argv: list[str] = []
     for i, word in enumerate(program.run):
@@ -335,8 +329,7 @@ def _text_of(value: Any) -> str:
 
 
 def replicas_of(program: UserProgram, values: Mapping[str, Any]) -> int:
-    """How many copies of the model train side by side; ExpressionError if that is no number above
-    0."""
+    """How many copies of the model train side by side; ExpressionError for a number below 1."""
     try:
         number = whole(program.replicas, values)
     except ExpressionError as error:
@@ -362,11 +355,9 @@ def child_argv(
     program: UserProgram, argv: Sequence[str], values: Mapping[str, Any], words: Sequence[str]
 ) -> tuple[str, ...]:
     """The words that a supervisor starts: those of the table, and before them its launcher's.
-
     ``words`` are the command of the environment's Python, a container's before it. A table's first
     word that is a script of Python, or ``-m``, is run by that Python; a first word with ``--`` is
-    an option of the launcher, which says itself what is its script.
-    """
+    an option of the launcher, which says itself what is its script."""
     box, python = words[:-1], words[-1]
     script = argv[0] == "-m" or argv[0].endswith(".py")
     if program.launch not in LAUNCHERS:

@@ -182,10 +182,8 @@ class _Program(_ProgramTable):
 def read_program(
     name: str, table: Any, formats: Collection[str] | None = None
 ) -> tuple[UserProgram | None, list[Issue]]:
-    """The program of a table, None if anything is wrong with it, and what is.
-
-    ``formats`` are the log formats that ``read.format`` may name; None: any.
-    """
+    """The program of a table, None if anything is wrong with it, and what is. ``formats`` are the
+    log formats that ``read.format`` may name; None: any."""
     if re.fullmatch(NAME, name, re.ASCII) is None:
         message = f"{name!r} is no name"
         return None, [Issue("", message, "write letters, digits, '.', '_' and '-'")]

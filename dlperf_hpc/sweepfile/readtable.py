@@ -66,12 +66,10 @@ class PrintedFigure:
 @dataclass(frozen=True)
 class ReadTable:
     """How a program's lines are read. ``format`` is a known format, '' for what the lines show.
-
     ``line`` is the pattern of a line with figures, ``first`` the number that the program gives its
     first iteration; ``each``: no number is printed, and a line comes at each multiple of this one.
     ``counts`` is '' where nobody says what the numbers count: optimizer steps. ``total`` is the
-    pattern of the figure of a whole run, which is in ``unit``.
-    """
+    pattern of the figure of a whole run, which is in ``unit``."""
 
     format: str = ""
     line: str = ""
@@ -136,8 +134,7 @@ def _meant_unit(text: str) -> str | None:
 
 
 def misuses(read: ReadTable) -> Iterator[Issue]:
-    """What is wrong with the patterns of a table, and between its keys, where each value holds by
-    itself."""
+    """What is wrong with the patterns of a table, and between its keys whose values hold each."""
     no_patterns = list(_no_patterns(read))
     yield from no_patterns
     if no_patterns:

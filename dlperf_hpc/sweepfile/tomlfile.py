@@ -29,11 +29,8 @@ class _TooMuch(ValueError):
 
 
 def read_toml(path: Path) -> tuple[str, dict[str, Any]]:
-    """The file's text and its tables; SpecError with the line for a syntax error.
-
-    SpecError also for what is no regular file, and for one with more of anything than the bounds
-    above allow.
-    """
+    """The file's text and its tables; SpecError with the line for a syntax error. SpecError also
+    for what is no regular file, and for one with more of anything than the bounds above allow."""
     try:
         text = read_regular(path, MOST_BYTES).decode("utf-8-sig")
     except FileNotFoundError:

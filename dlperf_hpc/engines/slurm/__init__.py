@@ -216,8 +216,7 @@ class SlurmEngine(base.Engine):
 
     def queue_command(self, jobs: Sequence[str]) -> list[str]:
         """squeue of these jobs, with as much of their names as tells them apart, the time that each
-        has run and may still run, and its nodes or why it waits; else of all this user's, with
-        their names and comments."""
+        has run and may still run, and its nodes or why it waits; else of all this user's."""
         if not jobs:
             return ["squeue", "--me", "-o", "'%A %j %k'"]
         return ["squeue", "-j", ",".join(jobs), f"--format='{_QUEUE_FORMAT}'"]
@@ -286,8 +285,7 @@ def _task_state(row: query.JobState) -> TaskState:
 
 
 def _alive(jobs: Iterable[tuple[str, str, str]]) -> dict[str, str]:
-    """Which of these jobs (job id, name, token) wait or run as what they are said to be, and the
-    uid of each."""
+    """Which of these jobs (job id, name, token) wait or run as that, and the uid of each."""
     jobs = list(jobs)
     rows = query.queued(sorted({job for job, _, _ in jobs})) if jobs else {}
     alive = [(job, row) for (job, _), row in rows.items() if _task_state(row).alive]

@@ -178,8 +178,7 @@ def limits(config: Mapping[str, str], arrays: Sequence[Array], site: Site) -> Ch
 
 
 def read_partitions(name: str | None) -> list[Partition]:
-    """The named partitions (``a,b``), or the default one; those that Slurm does not know are left
-    out."""
+    """The named partitions (``a,b``) that Slurm knows, or the default one."""
     found = []
     for line in ask(["sinfo", "--noheader", "--format=%P|%a|%l"]).stdout.splitlines():
         title, state, limit = [*line.split("|"), "", ""][:3]

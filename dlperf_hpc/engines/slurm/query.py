@@ -259,8 +259,7 @@ def queued(job_ids: Iterable[str]) -> Tasks:
 
 
 def _keys_of(printed: str) -> list[tuple[str, int]]:
-    """Job id and index of each task that squeue means by ``12_[3-5]`` or ``12``; SiteError for what
-    is no job id."""
+    """Job id and index of each task of squeue's ``12_[3-5]`` or ``12``; SiteError for no job id."""
     found = _JOB.fullmatch(printed)
     if found and not found[2]:
         return [(found[1], _WHOLE)]
@@ -331,8 +330,7 @@ def ask(
     wanted: Set[tuple[str, int]], also: Set[tuple[str, int]] = frozenset(), insist: bool = False
 ) -> Rows:
     """State of these (job id, index) tasks, as far as Slurm still knows; of ``also`` only what
-    squeue happens to know. One squeue, at most one sacct. With ``insist`` SiteError if squeue
-    cannot be asked."""
+    squeue knows. One squeue, at most one sacct. ``insist``: SiteError if squeue cannot be asked."""
     everything = wanted | also
     if not everything:
         return Rows({})
@@ -384,8 +382,7 @@ def in_queue(tokens: Set[str]) -> list[tuple[str, str, bool]]:
 
 
 def in_outputs(root: Path, tokens: Set[str]) -> dict[str, str]:
-    """Job id of each array of which a task has begun, by token, which its output's first lines
-    name."""
+    """Job id of each array of which a task has begun, by the token in its output's first lines."""
     found = {}
     for path in sorted((root / layout.JOBS).glob("*_*.out")):
         try:

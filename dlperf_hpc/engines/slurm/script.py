@@ -41,8 +41,7 @@ PRIVATE = {
     "_make_submission_command": ("self", "submission_file_path"),
     "_get_job_id_from_submission_command": ("string",),
 }
-"""Private methods of submitit's SlurmExecutor that are called or replaced here, and their
-parameters."""
+"""Private methods of submitit's SlurmExecutor that are used here, and their parameters."""
 
 _SAYS_SO_AFTER_S = 8.0  # that sbatch has not answered yet: a full controller lets it wait minutes
 _SIGNAL_BEFORE_END_S = 10  # SIGUSR2 so long before Slurm's own end, for a record of why
@@ -120,8 +119,7 @@ def submit(
 ) -> str:
     """Write the batch script below ``root`` and give it to sbatch; the job id, which ``job_in``
     finds in what ``sbatch --parsable`` prints ('': it is not certain). SubmissionError if sbatch
-    fails or the job id is not certain, OSError if the script cannot be written; else as
-    :func:`batch_script`."""
+    fails or the job id is not certain, OSError if the script cannot be written; else see above."""
     (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dlperf-sbatch-") as folder, _said_if_slow(array):
         executor = _executor(root, array, site, program, Path(folder), job_in)
@@ -175,8 +173,7 @@ def _command(root: Path, array: Array, site: Site, program: TaskProgram) -> str:
 
 
 def check(root: Path, array: Array, site: Site) -> None:
-    """Raise what :func:`batch_script` would: for that submitit, which is slow to load, is not
-    needed."""
+    """Raise what :func:`batch_script` would, without submitit, which is slow to load."""
     program = run_program(root, array)
     _parameters(root, array, site, program)
     _command(root, array, site, program)

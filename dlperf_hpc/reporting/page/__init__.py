@@ -64,8 +64,7 @@ def mark_of(place: int) -> Mark:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page behind the figure: sentences, then a table; ``folded``: shown on
-    request."""
+    """A part of the page behind the figure: sentences, then a table; ``folded``: on request."""
 
     name: str
     title: str
@@ -86,8 +85,7 @@ class Remark:
 
 @dataclass(frozen=True)
 class Choice:
-    """A menu of the figure: its values with what they are called, the chosen one first said by
-    ``default``."""
+    """A menu of the figure: its values with what they are called; ``default`` is the chosen one."""
 
     name: str
     label: str

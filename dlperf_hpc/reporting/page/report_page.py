@@ -135,8 +135,7 @@ def _kind(status: Status) -> str:
 
 
 def _remarks(report: Report) -> tuple[Remark, ...]:
-    """What must be known first: every flag as a sentence, with the cases that it is about; the
-    gravest first."""
+    """What must be known first: every flag as a sentence, with its cases; the gravest first."""
     about: dict[tuple[str, str], list[str]] = {}
     for summary in report.cases:
         named = [(flag.name, flag.note) for flag in summary.evidence]
@@ -282,8 +281,7 @@ Facts = Mapping[str, list[Topology]]
 
 
 def _provenance(visible: VisibleReport) -> list[Section]:
-    """What runs were made on and with: first in what they differ, then all of it. What a run does
-    not tell is no difference."""
+    """What runs were made on and with: first in what they differ, then all that they tell."""
     values: dict[str, dict[str, list[Topology]]] = {}
     for run in visible.report.counted or visible.report.runs:
         for name, value in facts_of(run).items():

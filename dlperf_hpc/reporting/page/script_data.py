@@ -342,10 +342,9 @@ _FACTS: tuple[Column[RunResult], ...] = (
 
 
 def trace_of(result: RunResult) -> dict[str, Any] | None:
-    """What is drawn of a run's iterations, ms: of each point the last iteration that it covers,
-    the slowest rank's longest time, and p5 and p95 over ranks and iterations. ``slowest`` names the
-    rank that took longest over the window. None if neither record nor log beside it has times.
-    """
+    """What is drawn of a run's iterations, ms: of each point the last iteration that it covers, the
+    slowest rank's longest time, and p5 and p95 over ranks and iterations. ``slowest`` names the
+    rank that took longest over the window. None if neither record nor log beside it has times."""
     if not result.log or result.window is None:
         return None
     ranks = _of_record(result)

@@ -62,13 +62,11 @@ def writers() -> Mapping[str, Writer]:
 def write_report(
     directory: Path, report: Report, names: Iterable[str] = DEFAULT
 ) -> tuple[Path, ...]:
-    """Write the files of the named writers, each whole or not at all; return their paths.
-
-    All files of a report that lie beside each other tell of the same runs: what an earlier report
-    left there is written anew even if its writer is not named, and a file with nothing to show any
-    more is removed. KeyError for a name that no writer has; LedgerError if a file cannot be made,
-    Unwritable if one cannot be written.
-    """
+    """Write the files of the named writers, each whole or not at all; return their paths. All files
+    of a report that lie beside each other tell of the same runs: what an earlier report left there
+    is written anew even if its writer is not named, and a file with nothing to show any more is
+    removed. KeyError for a name that no writer has; LedgerError if a file cannot be made,
+    Unwritable if one cannot be written."""
     known = writers()
     files = {file: make for name in names for file, make in known[name].files.items()}
     every = {file: make for writer in known.values() for file, make in writer.files.items()}

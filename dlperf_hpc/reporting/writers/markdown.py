@@ -28,10 +28,8 @@ _MOST_HOSTS = 32
 
 
 def markdown(report: Report) -> str:
-    """The report as GitHub-flavoured Markdown. Text from logs is escaped.
-
-    It shows the picture beside it, if some run counts.
-    """
+    """The report as GitHub-flavoured Markdown. Text from logs is escaped. It shows the picture
+    beside it, if some run counts."""
     plot = "No plot: no run counts yet."
     if report.counted:
         plot = f"![throughput and speedup against devices]({PICTURE})"

@@ -97,12 +97,11 @@ class DdpSession(TorchSession):
 
 def compiled(module: torch.nn.Module, case: Case, ranks: int) -> Any:
     """What DDP is to wrap in modes ``compile`` and ``tuned``: on one rank one graph of the whole
-    model; on several a graph of each layer, and one of the loss with its head.
-
-    A layer's gradients are then reduced as soon as its graph has ended: the cuts that DDPOptimizer
-    makes at DDP's buckets, in the middle of layers, are not needed and switched off. Where
-    activations are computed twice, it is layers on one rank, too: of a whole model TorchDynamo
-    keeps ``checkpoint`` as an operator with a graph inside, which older versions refuse."""
+    model; on several a graph of each layer, and one of the loss with its head. A layer's gradients
+    are then reduced as soon as its graph has ended: the cuts that DDPOptimizer makes at DDP's
+    buckets, in the middle of layers, are not needed and switched off. Where activations are
+    computed twice, it is layers on one rank, too: of a whole model TorchDynamo keeps ``checkpoint``
+    as an operator with a graph inside, which older versions refuse."""
     torch._dynamo.config.optimize_ddp = False
     options: dict[str, Any] = {}
     if case.mode == TUNED:

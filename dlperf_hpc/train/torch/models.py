@@ -170,7 +170,6 @@ class BertForPreTraining(nn.Module):
         input_mask: Tensor | None = None,
     ) -> Tensor:
         """Mean MLM cross-entropy over the masked positions + mean NSP cross-entropy: a scalar.
-
         Integer tensors: ``input_ids``, ``segment_ids`` [B, T]; ``masked_lm_positions``,
         ``masked_lm_ids`` [B, M]; ``next_sentence_labels`` [B]; ``input_mask`` [B, T] with 1 for a
         token and 0 for padding, None if nothing is padded. Where a sequence has fewer than M masked

@@ -67,15 +67,13 @@ def predictions_per_sequence(seq_len: int) -> int:
 
 
 def flops_per_sample(config: BertConfig, seq_len: int, predictions: int) -> float:
-    """Model FLOPs of one sequence, forward and backward, with the MLM head on M positions.
-
-    ``6 * [L * (4*h^2 + 2*h*f) * T + (h^2 + V*h) * M] + 12 * L * h * T^2``: two FLOPs for each
-    multiply-add, and a backward pass that costs twice the forward (PaLM, arXiv:2204.02311,
-    appendix B; with f = 4h the terms of Narayanan et al. 2021, arXiv:2104.04473, without
-    recomputation, but for the head). Only matrix products count. By convention pooler and NSP
-    head (6 * (h^2 + 2*h), below 0.01 %), embeddings, LayerNorm, softmax and gelu are left out,
-    and recomputation adds nothing.
-    """
+    """Model FLOPs of one sequence, forward and backward, with the MLM head on M positions. ``6 * [L
+    * (4*h^2 + 2*h*f) * T + (h^2 + V*h) * M] + 12 * L * h * T^2``: two FLOPs for each multiply-add,
+    and a backward pass that costs twice the forward (PaLM, arXiv:2204.02311, appendix B; with f =
+    4h the terms of Narayanan et al. 2021, arXiv:2104.04473, without recomputation, but for the
+    head). Only matrix products count. By convention pooler and NSP head (6 * (h^2 + 2*h), below
+    0.01 %), embeddings, LayerNorm, softmax and gelu are left out, and recomputation adds
+    nothing."""
     h = config.hidden
     encoder = config.layers * (4 * h * h + 2 * h * config.ffn) * seq_len
     head = (h * h + config.vocab * h) * predictions
@@ -86,15 +84,13 @@ def flops_per_sample(config: BertConfig, seq_len: int, predictions: int) -> floa
 def synthetic_batch(
     config: BertConfig, batch_size: int, seq_len: int, predictions: int, seed: int
 ) -> dict[str, IntArray]:
-    """One batch of random pre-training data: the same numbers for every framework.
-
-    int64 arrays: ``input_ids`` and ``segment_ids`` [B, T], ``masked_lm_positions`` and
-    ``masked_lm_ids`` [B, M], ``next_sentence_labels`` [B]. A sequence is ``[CLS] a.. [SEP] b..
-    [SEP]`` with ordinary tokens drawn uniformly, and full: no padding, so there is no
-    ``input_mask``. Masked positions are distinct, sorted and never a special token; all of them
-    read ``[MASK]`` in ``input_ids`` (not BERT's 80/10/10: that changes what is learnt, not what
-    is computed), and ``masked_lm_ids`` holds what stood there.
-    """
+    """One batch of random pre-training data: the same numbers for every framework. int64 arrays:
+    ``input_ids`` and ``segment_ids`` [B, T], ``masked_lm_positions`` and ``masked_lm_ids`` [B, M],
+    ``next_sentence_labels`` [B]. A sequence is ``[CLS] a.. [SEP] b.. [SEP]`` with ordinary tokens
+    drawn uniformly, and full: no padding, so there is no ``input_mask``. Masked positions are
+    distinct, sorted and never a special token; all of them read ``[MASK]`` in ``input_ids`` (not
+    BERT's 80/10/10: that changes what is learnt, not what is computed), and ``masked_lm_ids`` holds
+    what stood there."""
     import numpy as np
 
     _check_shape(config, seq_len, predictions)

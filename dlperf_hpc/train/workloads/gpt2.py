@@ -56,12 +56,11 @@ SIZES: dict[str, Gpt2Config] = {
 
 
 def flops_per_sample(config: Gpt2Config, seq_len: int) -> float:
-    """Model FLOPs of one sequence, forward and backward, every position scored.
-
-    ``6 * [L * (4*h^2 + 2*h*f) + V*h] * T + 12 * L * h * T^2``: two FLOPs for each multiply-add, and
-    a backward pass that costs twice the forward (PaLM, arXiv:2204.02311, appendix B). V is the
-    vocabulary as published: its padding is 0.03 % more work and no more model. Attention is not
-    halved for the causal mask, and recomputation adds nothing."""
+    """Model FLOPs of one sequence, forward and backward, every position scored. ``6 * [L * (4*h^2 +
+    2*h*f) + V*h] * T + 12 * L * h * T^2``: two FLOPs for each multiply-add, and a backward pass
+    that costs twice the forward (PaLM, arXiv:2204.02311, appendix B). V is the vocabulary as
+    published: its padding is 0.03 % more work and no more model. Attention is not halved for the
+    causal mask, and recomputation adds nothing."""
     h = config.hidden
     weights = config.layers * (4 * h * h + 2 * h * config.ffn) + min(config.vocab, TOKENS) * h
     return float(6 * weights * seq_len + 12 * config.layers * h * seq_len * seq_len)
