@@ -96,7 +96,7 @@ PMI2_FAULT = (
     r"mpi/pmi2: .*value not properly terminated"  # of Slurm's own; ranks then wait for ever
 )
 # MPICH sends 4096 bytes from where UCX's address begins, in lines as long as their content makes
-# them; by libfabric it sends the address alone.
+# them; by libfabric it sends the address alone. Ranks of our own: train.probe.node.initialised_mpi.
 PMI2_CURE = (
     'set UCX_TLS = "tcp,self" in env of its environment in the site profile, or, if that is not'
     ' enough, MPIR_CVAR_CH4_NETMOD = "ofi"'

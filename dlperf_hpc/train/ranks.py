@@ -14,7 +14,7 @@ from typing import Any
 from dlperf_hpc.errors import DeviceError, WorldError
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.records.layout import MPI_VARIABLE, NO_MPI
-from dlperf_hpc.train.probe.node import counts, launched, share_out
+from dlperf_hpc.train.probe.node import counts, initialised_mpi, launched, share_out
 
 
 def alone() -> Any:
@@ -115,7 +115,7 @@ def discover(env: Mapping[str, str] = os.environ) -> World:
         reason = f"none: one process, as {MPI_VARIABLE}={NO_MPI} asks"
         return World(0, (socket.gethostname(),), alone(), reason)
     try:
-        from mpi4py import MPI
+        MPI = initialised_mpi()
     except (ImportError, RuntimeError) as error:
         raise WorldError(
             f"mpi4py cannot start MPI on {socket.gethostname()}: {error}\n"

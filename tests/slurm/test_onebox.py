@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from fixtures_slurm import ONEBOX, Onebox, call, short_directory
+from places import SUPPORT
 
 NOBODY = 65534
 
@@ -111,13 +112,9 @@ def test_array_runs(box: Onebox, tmp_path: Path) -> None:
 
 
 def test_mpi_ranks_find_their_neighbours(box: Onebox) -> None:
-    program = (
-        "from mpi4py import MPI; import socket; w = MPI.COMM_WORLD\n"
-        "n = w.Split_type(MPI.COMM_TYPE_SHARED).size\n"
-        "a = w.gather((socket.gethostname(), n))\n"
-        "print(a) if w.rank == 0 else None"
-    )
-    srun = ["srun", "--mpi=pmi2", "-N2", "--ntasks-per-node=2", sys.executable, "-c", program]
+    """MPI starts whatever lies in the ranks' memory: mpi/pmi2 would cut what MPICH sends of it."""
+    program = str(SUPPORT / "programs" / "used_heap.py")
+    srun = ["srun", "--mpi=pmi2", "-N2", "--ntasks-per-node=2", sys.executable, program]
     done = box.run(srun)
     here = os.uname().nodename
     first, second, size = ("n1", "n2", 2) if box.facts["isolation"] != "plain" else (here, here, 2)

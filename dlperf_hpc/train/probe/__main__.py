@@ -29,6 +29,7 @@ from .node import (
     cpus,
     gpus,
     imported,
+    initialised_mpi,
     installed,
     launched,
     own_steps,
@@ -134,7 +135,7 @@ def world(report: Reporter, arguments: argparse.Namespace) -> None:
         report.say("world", {"rank": 0, "size": 1, "library": "no MPI, as DLPERF_MPI=none asks"})
         return
     try:
-        from mpi4py import MPI
+        MPI = initialised_mpi()
     except (ImportError, RuntimeError) as error:
         report.say("world", {"error": f"{type(error).__name__}: {error}"[:500]})
         return

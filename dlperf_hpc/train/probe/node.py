@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import hashlib
+import importlib
 import importlib.metadata
 import json
 import os
@@ -28,6 +29,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Callable, NamedTuple
 
@@ -147,6 +149,17 @@ def _first(env: Mapping[str, str], names: Iterable[str]) -> int | None:
 def _number(env: Mapping[str, str], name: str) -> int | None:
     found = _NUMBER.fullmatch(env.get(name, ""))
     return int(found[1]) if found else None
+
+
+def initialised_mpi() -> Any:
+    """mpi4py's module ``MPI``, whose import initialises MPI; ImportError or RuntimeError where it
+    cannot. Where PMI carries addresses (``PMI_FD``), a new thread imports it: over UCX, MPICH sends
+    4096 bytes from where an address begins, and Slurm's mpi/pmi2 cuts what is too long. Behind an
+    address in the heap of a new thread there are zeros, which are short."""
+    if "PMI_FD" not in os.environ:
+        return importlib.import_module("mpi4py.MPI")
+    with ThreadPoolExecutor(1) as new_thread:
+        return new_thread.submit(importlib.import_module, "mpi4py.MPI").result()
 
 
 def cpus() -> list[int]:
