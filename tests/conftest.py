@@ -18,8 +18,13 @@ from pathlib import Path
 
 import pytest
 from fixtures_slurm import accounting, onebox, place, queue, small
+from hypothesis import HealthCheck, settings
 
 __all__ = ["accounting", "onebox", "place", "queue", "small"]
+
+# No test asserts how long something took, and some share a directory among their examples.
+settings.register_profile("ours", deadline=None, suppress_health_check=list(HealthCheck))
+settings.load_profile("ours")
 
 TESTS = Path(__file__).parent
 MARKERS = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from script_samples import (
     ENCLOSING_JOB,
@@ -69,7 +69,7 @@ def test_the_real_sbatch_is_not_led_astray(tmp_path: Path) -> None:
     assert read == plain and (read["partition"], read["export"]) == ("mine", "ALL")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=60)
 @given(texts=st.lists(HOSTILE, min_size=3, max_size=3))
 def test_sbatch_itself_reads_values_as_they_were_meant(tmp_path: Path, texts: list[str]) -> None:
     """... and our idea of its reader, which needs no sbatch, reads the same."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, assume, event, given, settings
+from hypothesis import assume, event, given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 from script_samples import HOSTILE, array_of, as_sbatch_unquotes, bash, setup_of, steps_of
@@ -32,7 +32,7 @@ FULL = st.tuples(st.sampled_from(["/", "/", "/x", ""]), HOSTILE).map("".join)
 FLAG = st.tuples(st.sampled_from(["--x=", "--y", ""]), HOSTILE).map("".join)
 BOX = st.tuples(st.sampled_from(["--container-x=", "--no-container-", ""]), HOSTILE).map("".join)
 SOME = {"apptainer": FLAG, "pyxis": BOX}
-SHORT = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+SHORT = settings(max_examples=150)
 
 
 def _container(kind: str) -> st.SearchStrategy[dict[str, Any]]:
@@ -226,7 +226,7 @@ def test_lines_of_setup_are_the_shells_and_arrive_as_they_stand(
     assert words[2 * len(kept)] == "srun" and (run.returncode, run.stderr) == (4, "")
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300)
 @given(text=HOSTILE)
 def test_what_a_sweep_may_be_called_needs_no_quotes(tmp_path: Path, text: str) -> None:
     path = write(tmp_path)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
 from script_samples import (
@@ -396,7 +396,7 @@ _VALUES = st.recursive(
 _KEYS = st.sampled_from([*Site.model_fields, "default", "x"])
 
 
-@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=200)
 @given(tables=st.dictionaries(_KEYS, _VALUES | st.dictionaries(_KEYS, _VALUES, max_size=2)))
 def test_whatever_a_profile_holds_only_spec_errors_come_of_it(
     tables: dict[str, Any], monkeypatch: pytest.MonkeyPatch

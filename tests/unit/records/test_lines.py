@@ -8,7 +8,7 @@ import unicodedata
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from dlperf_hpc.records.lines import decode, encode, flatten, read_line, unflatten, utc, write_line
@@ -34,8 +34,6 @@ TABLES = st.recursive(
     max_leaves=12,
 )
 
-unhurried = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
-
 
 def pruned(table: dict[str, Any]) -> dict[str, Any]:
     """A table without the empty tables in it: those leave no trace in a line."""
@@ -50,13 +48,11 @@ def same(a: Any, b: Any) -> bool:
     return json.dumps(a, sort_keys=True) == json.dumps(b, sort_keys=True)
 
 
-@unhurried
 @given(st.one_of(PLAIN, LISTS))
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     assert same(decode(encode(value)), value)
 
 
-@unhurried
 @given(TABLES)
 def test_a_line_comes_back_as_it_was(table: dict[str, Any]) -> None:
     line = read_line(write_line("event", table))
@@ -64,7 +60,6 @@ def test_a_line_comes_back_as_it_was(table: dict[str, Any]) -> None:
     assert same(unflatten(line.values), pruned(table))
 
 
-@unhurried
 @given(TABLES)
 def test_a_line_is_one_line_of_plain_ascii(table: dict[str, Any]) -> None:
     text = write_line("event", table)
@@ -73,7 +68,6 @@ def test_a_line_is_one_line_of_plain_ascii(table: dict[str, Any]) -> None:
     assert not any(unicodedata.category(character).startswith("C") for character in text)
 
 
-@unhurried
 @given(TABLES, st.data())
 def test_no_beginning_of_a_line_gives_another_value(table: dict[str, Any], data: Any) -> None:
     """Why a reader takes a line for whole only with its newline: the last value may be cut."""
@@ -85,7 +79,6 @@ def test_no_beginning_of_a_line_gives_another_value(table: dict[str, Any], data:
         assert all(same(a, b) for a, b in zip(seen[:-1], whole))
 
 
-@unhurried
 @given(st.text())
 def test_no_text_upsets_the_reader(text: str) -> None:
     read_line(text)

@@ -6,7 +6,7 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from record_samples import (
     COMMUNICATION,
@@ -180,9 +180,7 @@ def test_a_log_cut_at_the_front_gives_nothing(tmp_path: Path, log: Path) -> None
             result_of_log(cut)
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150)
 @given(at=st.integers(0, 10**6), junk=st.binary(max_size=40), gone=st.integers(0, 40))
 def test_a_hole_in_a_log_gives_no_other_number(
     tmp_path: Path, log: Path, at: int, junk: bytes, gone: int

@@ -251,7 +251,7 @@ def kept(before: Counter[str], after: Counter[str]) -> bool:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.lists(STEPS, min_size=1, max_size=14))
 def test_nothing_is_ever_overwritten_or_lost(steps: Sequence[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:

@@ -357,7 +357,7 @@ def only_case(point: dict[str, Any], topology: str) -> Case:
 _TOPOLOGIES = st.sampled_from(["1n1g", "1n8g", "11n1g"])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(one=points(), other=points(), topologies=st.tuples(_TOPOLOGIES, _TOPOLOGIES))
 def test_two_variants_never_share_a_name(
     one: dict[str, Any], other: dict[str, Any], topologies: tuple[str, str]
@@ -366,7 +366,7 @@ def test_two_variants_never_share_a_name(
     assert (first == second) == (first.id == second.id)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(point=points(), key=st.sampled_from(sorted(_POINTS)), data=st.data())
 def test_one_key_alone_makes_another_name(
     point: dict[str, Any], key: str, data: st.DataObject
@@ -377,7 +377,7 @@ def test_one_key_alone_makes_another_name(
     assert first.id != second.id and first.series != second.series
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(point=points())
 def test_a_name_is_a_safe_path_of_a_sane_length(point: dict[str, Any]) -> None:
     case = only_case(point, "11n8g")
@@ -394,7 +394,7 @@ def test_a_name_is_a_safe_path_of_a_sane_length(point: dict[str, Any]) -> None:
     assert "_" not in name.partition(case.precision)[2]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(point=points())
 def test_a_case_survives_json(point: dict[str, Any]) -> None:
     case = only_case(point, "2n4g")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from places import ROOT
 from spec_samples import issues_of, load, write
@@ -408,7 +408,7 @@ _GOOD_START: dict[str, Any] = {
 }
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=300)
 @given(tables=st.dictionaries(_NAMES, _VALUES, max_size=6), start=st.booleans())
 def test_whatever_the_tables_hold_only_spec_errors_come_of_it(
     tables: dict[str, Any], start: bool, monkeypatch: pytest.MonkeyPatch
