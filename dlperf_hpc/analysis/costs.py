@@ -22,7 +22,7 @@ _HOUR_S = 3600.0
 def energy_doubts(result: RunResult) -> list[str]:
     """Why the energy of a run may not be that of its window and all of its devices, in words; none
     where there is no energy, or no reason."""
-    gpu, window = result.gpu, result.window
+    gpu, (elapsed, _) = result.gpu, measured(result)
     if gpu is None or gpu.joules is None:
         return []
     found = []
@@ -31,10 +31,15 @@ def energy_doubts(result: RunResult) -> list[str]:
         found.append(f"{gpu.devices} of {devices} devices told their energy")
     if gpu.joules_by == "power":
         found += _power_doubts(gpu)
-    if window and gpu.watched_s is not None and gpu.watched_s > _LONGER * window.elapsed_s:
-        seconds = f"{gpu.watched_s:.1f} s, and the window has {window.elapsed_s:.1f} s"
+    if elapsed and gpu.watched_s is not None and not _is_near(gpu.watched_s, elapsed):
+        seconds = f"{gpu.watched_s:.1f} s, and the window has {elapsed:.1f} s"
         found.append(f"it is that of {seconds}")
     return found
+
+
+def _is_near(watched_s: float, elapsed_s: float) -> bool:
+    """A user's program may be watched for less than the window, if a rule takes another one."""
+    return elapsed_s / _LONGER <= watched_s <= elapsed_s * _LONGER
 
 
 def _power_doubts(gpu: GpuUse) -> list[str]:
@@ -103,9 +108,9 @@ def cost(results: Iterable[RunResult], limits_s: Mapping[str, int]) -> Cost | No
         known &= result.run.id in limits_s
         requested += nodes * limits_s.get(result.run.id, 0) / _HOUR_S
         if result.rates:
-            elapsed, measured = _measured(result)
+            elapsed, through = measured(result)
             windows.append(elapsed and nodes * elapsed / _HOUR_S)
-            samples.append(measured)
+            samples.append(through)
     if not runs:
         return None
     return Cost(runs, unknown, used, requested if known else None, _sum(windows), _sum(samples))
@@ -117,7 +122,7 @@ def _sum(values: Sequence[float | None]) -> float | None:
     return math.fsum(known) if len(known) == len(values) else None
 
 
-def _measured(result: RunResult) -> tuple[float | None, float | None]:
+def measured(result: RunResult) -> tuple[float | None, float | None]:
     """The time of a run's window, s, and its samples."""
     if result.window is not None:
         return result.window.elapsed_s, result.window.samples

@@ -18,7 +18,7 @@ from statistics import fmean, median
 from typing import Any
 
 from dlperf_hpc.analysis import flags
-from dlperf_hpc.analysis.costs import Peak, does_not_fit, needed, of_energy
+from dlperf_hpc.analysis.costs import Peak, does_not_fit, measured, needed, of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.machines import chips, device_names
 from dlperf_hpc.model.case import CaseFacts, Topology
@@ -294,10 +294,10 @@ def _iteration_ms(result: RunResult) -> float | None:
 
 
 def _joules_per_sample(result: RunResult) -> float | None:
-    window, gpu = result.window, result.gpu
-    if window is None or gpu is None or gpu.joules is None:
+    gpu, (_, samples) = result.gpu, measured(result)
+    if gpu is None or gpu.joules is None or not samples:
         return None
-    return gpu.joules / window.samples
+    return gpu.joules / samples
 
 
 _MEASURES: Mapping[str, tuple[Pool, Callable[[RunResult], Any]]] = {

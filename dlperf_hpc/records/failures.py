@@ -206,12 +206,16 @@ FAILURES: tuple[FailurePattern, ...] = (
         ),
         "ResourceExhaustedError",
         "OOM when allocating",
-        "STATUS_ALLOC_FAILED",  # of cuDNN and cuBLAS, when their workspace no longer fits
+        "STATUS_ALLOC_FAILED",  # of cuDNN, cuBLAS and hipBLAS: their workspace no longer fits
+        "DEVICE_ALLOCATION_FAILED",  # of cuDNN 9: CUDNN_STATUS_INTERNAL_ERROR_...
         "OutOfMemoryError",
     ),
     *_rows(_PROGRAM | _OUTPUT, _NO_MEMORY, DEVICE_MEMORY, "CUDA_ERROR_OUT_OF_MEMORY"),
     # Memory of a node, as a program says it.
-    *_rows(_LINE, _NO_MEMORY, HOST_MEMORY, "bad_alloc", "MemoryError", "DefaultCPUAllocator: "),
+    *_rows(
+        _LINE, _NO_MEMORY, HOST_MEMORY,
+        "bad_alloc", "MemoryError", "DefaultCPUAllocator: ", "HOST_ALLOCATION_FAILED",
+    ),
     *_rows(_PROGRAM | _LOG, _NO_MEMORY, HOST_MEMORY, "Cannot allocate memory"),
     # How a rank died. /dev/shm is full where it is a bus error.
     *_rows(

@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
-from dlperf_hpc.model.checks import DECODER
+from dlperf_hpc.model.checks import DECODER, is_number
 from dlperf_hpc.model.result import Status, Window
 
 PREFIX = "dlperf"
@@ -238,12 +238,14 @@ _MOST_NOTES, _LONGEST_NOTE = 10, 300  # so that one write to a pipe is one line:
 
 @dataclass(frozen=True)
 class TimerReport:
-    """What a Timer has told: its window, or why there is none; ``notes`` are its remarks."""
+    """What a Timer has told: its window, or why there is none; ``notes`` are its remarks,
+    ``opened`` is when the window began (s since 1970)."""
 
     status: Status
     window: Window | None = None
     reason: str = ""
     notes: tuple[str, ...] = ()
+    opened: float | None = None
 
 
 def timed_line(timed: TimerReport) -> str:
@@ -253,6 +255,7 @@ def timed_line(timed: TimerReport) -> str:
         "reason": timed.reason[:_LONGEST_NOTE],
         **(asdict(timed.window) if timed.window else {}),
         "notes": [note[:_LONGEST_NOTE] for note in timed.notes[:_MOST_NOTES]],
+        "opened": timed.opened,
     }
     return write_line(_TIMED, values, nulls=True)
 
@@ -274,7 +277,9 @@ def read_timed(text: str) -> TimerReport | None:
     notes = values.get("notes")
     if not isinstance(notes, list):
         notes = []
-    return TimerReport(status, window, str(values.get("reason", "")), tuple(map(str, notes)))
+    reason, opened = str(values.get("reason", "")), values.get("opened")
+    moment = opened if is_number(opened) else None  # earlier versions do not tell it
+    return TimerReport(status, window, reason, tuple(map(str, notes)), moment)
 
 
 def timed_in(lines: Iterable[str]) -> Iterator[TimerReport]:

@@ -59,7 +59,8 @@ class Ending:
     :class:`dlperf_hpc.records.failures.Signs`, ``signs`` its count. ``opened`` and ``reached`` are
     when its lines told the window's begin and end, ``alive`` is its last sign of life, or its end
     if that was its own (s since 1970); ``stride`` is the most iterations that lay between two of
-    its lines."""
+    its lines. ``timed_from`` and ``timed_until`` are when a Timer's window opened and ended (s
+    since 1970)."""
 
     rank: int
     host: str
@@ -84,6 +85,8 @@ class Ending:
     opened: float | None = None
     reached: float | None = None
     alive: float | None = None
+    timed_from: float | None = None
+    timed_until: float | None = None
 
 
 def lines_of(folder: Path, rank: int) -> Path:
@@ -100,6 +103,17 @@ def read_endings(folder: Path) -> list[Ending]:
     """All endings that can be read, by rank."""
     found = (_read(path, Ending) for path in folder.glob("rank*.end.json"))
     return sorted((each for each in found if each is not None), key=lambda each: each.rank)
+
+
+def window_of(endings: Sequence[Ending]) -> tuple[float, float] | None:
+    """When the window opened and ended (s since 1970): as a Timer tells, else as the lines of the
+    first rank that prints iterations; None where nobody does."""
+    for names in (("timed_from", "timed_until"), ("opened", "reached")):
+        for each in endings:
+            opened, ended = (getattr(each, name) for name in names)
+            if opened is not None and ended is not None:
+                return opened, ended
+    return None
 
 
 @dataclass(frozen=True)

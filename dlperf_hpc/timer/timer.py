@@ -404,7 +404,8 @@ class Timer:
         self._log(lambda attempt: aggregate.log_window(attempt, measure, window, windows))
         remarks = [found.remark, *aggregate.remarks(windows), *self._remarks]
         notes = list(filter(None, dict.fromkeys(remarks)))
-        self._report(TimerReport(Status.OK, window, notes=tuple(notes)))
+        opened = max(each.opened for each in windows)
+        self._report(TimerReport(Status.OK, window, notes=tuple(notes), opened=opened))
         self._print(aggregate.sentence(window, found.topology), notes)
 
     def _odd_loops(self, clock: WindowClock) -> Iterator[str]:

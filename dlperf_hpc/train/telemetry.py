@@ -2,7 +2,9 @@
 
 A thread looks seven times a second, and NVML's calls hold no Python lock: the timed loop adds
 nothing for it. Not having NVML is normal (CPUs, other vendors) and is said by leaving it out; what
-one card, driver or virtual machine does not tell is left out by itself.
+one card, driver or virtual machine does not tell is left out by itself. The GPUs of a user's
+program are sampled by a process beside it (:func:`watch_node`): whatever a driver's library does
+to that process costs the program nothing.
 
 The PCI address of a GPU, from NVML, leads in sysfs to its NUMA node and to the CPUs next to it.
 Containers and virtual machines may hide that. A rank's threads launch what its GPU computes and
@@ -13,10 +15,14 @@ from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import os
 import re
+import select
+import sys
 import threading
 import time
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
@@ -25,12 +31,17 @@ from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.errors import DeviceError
-from dlperf_hpc.files import read_regular
+from dlperf_hpc.files import read_regular, write_once
 from dlperf_hpc.model.case import Case
+from dlperf_hpc.train.probe.node import nvml_gpus
 
 _EVERY_S = 0.15
 _MOST_REFUSALS = 8  # by name; NVML's words are short
 _WORDS = 120
+_MOST_SAMPLES = 20_000  # of a GPU of a user's program: 50 minutes at seven a second
+_LATE_S = 0.1  # that a look may come late, and a sample may take
+_PROCESSES_S = 1.0  # between two looks at who computes on a GPU
+_DEEPEST = 64  # processes below each other
 _SYS = Path("/sys")
 _PROC = Path("/proc/self")
 _MOST_BYTES = 2**16
@@ -183,11 +194,13 @@ def energy_of(
     began: float,
     ended: float,
     counted: float | None,
+    every_s: float = _EVERY_S,
 ) -> dict[str, Any]:
     """The energy from ``began`` to ``ended`` (s, as ``times`` of the samples), J, and what it rests
     on: the device's counter (``counted``), else the samples' power, each held from halfway to the
     sample before it until halfway to the next. ``covered`` is the share of that time no farther
-    from a sample than the interval between two looks; ``gap_s`` the longest time without one."""
+    from a sample than ``every_s``, the interval of two looks; ``gap_s`` the longest time without
+    one."""
     # A sample may have come without its time, or without power.
     pairs = [(s.watts, at) for s, at in zip(samples, times) if s.watts is not None]
     if counted is None and not pairs:
@@ -195,7 +208,7 @@ def energy_of(
     gaps = _differences([began, *(at for _, at in pairs), ended])
     watched, covered = max(ended - began, 1e-9), 0.0
     if pairs:
-        reach = [_EVERY_S, *[2 * _EVERY_S] * (len(gaps) - 2), _EVERY_S]
+        reach = [every_s, *[2 * every_s] * (len(gaps) - 2), every_s]
         covered = sum(map(min, gaps, reach)) / watched
     joules, by = counted, "counter"
     if joules is None:
@@ -234,6 +247,130 @@ _OVER_TIME: dict[str, Callable[[Sequence[Any]], float]] = {
     "celsius": max,
     "throttle": lambda values: reduce(or_, values),
 }
+
+
+class GpuSeries:
+    """Samples of one GPU over all of a program's time: which of them are those of the window is
+    known only at its end."""
+
+    def __init__(self, uuid: str, device: Device) -> None:
+        self.used = False  # whether a process of the program was seen on it
+        self._uuid, self._device = uuid, device
+        self._before = gpu_state(device)
+        self._times: list[float] = []
+        self._samples: list[GpuSample] = []
+        self._joules: list[float | None] = []
+
+    def look(self) -> None:
+        """Take a sample."""
+        self._times.append(time.time())
+        self._samples.append(_sample(self._device))
+        self._joules.append(_joules(self._device))
+
+    def look_for(self, root: int) -> None:
+        """Note whether a process below ``root`` computes on it now."""
+        processes = self._device.ask("nvmlDeviceGetComputeRunningProcesses") or []
+        self.used = self.used or any(_is_below(each.pid, root) for each in processes)
+
+    def thin(self) -> bool:
+        """Whether there were too many samples, of which every second one is now dropped."""
+        if len(self._times) < _MOST_SAMPLES:
+            return False
+        for each in (self._times, self._samples, self._joules):
+            del each[1::2]
+        return True
+
+    def lines(self, opened: float, ended: float, every_s: float) -> list[dict[str, Any]]:
+        """What a log's lines ``gpu`` tell of a window between two moments (s since 1970), of which
+        samples were taken every ``every_s``; none of one without a sample."""
+        first, last = bisect_left(self._times, opened), bisect_left(self._times, ended)
+        samples, times = self._samples[first:last], self._times[first:last]
+        if not samples:
+            return []
+        before, after = self._counter_at(opened, every_s), self._counter_at(ended, every_s)
+        counted = None
+        if before is not None and after is not None:
+            counted = after - before
+        energy = energy_of(samples, times, opened, ended, counted, every_s)
+        states = {
+            "before": self._before,
+            "window": {**summarise(samples), **energy},
+            "after": gpu_state(self._device),
+        }
+        return [{"uuid": self._uuid, "when": when, **state} for when, state in states.items()]
+
+    def _counter_at(self, moment: float, every_s: float) -> float | None:
+        """The energy counter (J) at a moment, by the line through the samples around it; None where
+        these are too far apart, or have no counter."""
+        place = bisect_left(self._times, moment)
+        if not 0 < place < len(self._times):
+            return None
+        (begin, low), (end, high) = zip(
+            self._times[place - 1 : place + 1], self._joules[place - 1 : place + 1]
+        )
+        if low is None or high is None or end - begin > 2 * every_s + _LATE_S:
+            return None
+        return low + (high - low) * (moment - begin) / (end - begin)
+
+
+def _is_below(pid: int, root: int) -> bool:
+    """Whether a process is another one's descendant, or that one."""
+    for _ in range(_DEEPEST):
+        if pid == root:
+            return True
+        parent = re.search(r"^PPid:\s*(\d+)", _read(Path(f"/proc/{pid}/status")), re.MULTILINE)
+        if parent is None:
+            return False
+        pid = int(parent[1])
+    return False
+
+
+def watch_node(folder: str, most: str, root: str) -> None:
+    """In a process beside a user's program, from before its start: sample the GPUs that it may see,
+    until a line on standard input names its window (two moments, s since 1970, as JSON). Then print
+    the ``lines`` of :meth:`GpuSeries.lines`, and ``why`` there are none, as JSON.
+
+    A GPU of which a supervisor's process has left a note in ``folder`` is sampled by that one.
+    Where more than ``most`` GPUs are visible, those count on which a process below ``root`` was
+    seen."""
+    devices, why = nvml_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
+    names = [device["uuid"] for device in devices or ()]
+    found = [(name, find_device(name)) for name in names if _is_first(Path(folder), name)]
+    series = [GpuSeries(name, device) for name, device in found if device is not None]
+    every_s, request = _sampled(series, int(root) if len(names) > int(most) else None)
+    if not request:
+        return  # the supervisor has gone, or needs nothing
+    if series and len(names) > int(most):
+        series = [each for each in series if each.used]
+        if not series:
+            why = f"{len(names)} are visible, the case uses {most}, and NVML does not tell which"
+    opened, ended = json.loads(request)
+    lines = [line for each in series for line in each.lines(opened, ended, every_s)]
+    print(json.dumps({"lines": lines, "why": why}))
+
+
+def _is_first(folder: Path, uuid: str) -> bool:
+    """Whether no process of the same attempt has taken this GPU to sample it."""
+    with contextlib.suppress(OSError):
+        return write_once(folder / f"{re.sub(r'[^A-Za-z0-9-]', '_', uuid)}.gpu", "")
+    return False
+
+
+def _sampled(series: Sequence[GpuSeries], root: int | None) -> tuple[float, str]:
+    """Sample until there is a line on standard input; the interval at last, and the line, '' at the
+    input's end. ``root``: see :meth:`GpuSeries.look_for`."""
+    every_s, looked = _EVERY_S, 0.0
+    while True:
+        for each in series:
+            each.look()
+        if root is not None and time.monotonic() > looked + _PROCESSES_S:
+            looked = time.monotonic()
+            for each in series:
+                each.look_for(root)
+        if any([each.thin() for each in series]):
+            every_s *= 2
+        if select.select([sys.stdin], [], [], every_s if series else None)[0]:
+            return every_s, sys.stdin.readline()
 
 
 def pci_address(text: str) -> str | None:

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -151,6 +152,86 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     assert "the line of its Timer; rule timer[3:13]" in " ".join(asked.stdout.split())
     left = [path.name for path in place.directory("odd").rglob("*.program")]
     assert not left and not list(place.directory("odd").rglob("*.scratch"))
+
+
+def with_nvml(place: Workplace, devices: str, **env: str) -> Workplace:
+    """A place where NVML knows these devices, and a rank may see as many of them."""
+    seen = ",".join(map(str, range(len(devices.split(",")))))
+    fake = {"PYTHONPATH": str(ROOT / "tests" / "support" / "nvml"), "FAKE_NVML": devices}
+    return replace(place, env={**place.env, **fake, "CUDA_VISIBLE_DEVICES": seen, **env})
+
+
+ON_GPUS = """
+import glob, os, sys, time
+from dlperf_hpc import Timer
+what, folder, gpus = sys.argv[1], os.path.dirname(sys.argv[2]), int(sys.argv[3])
+while len(glob.glob(f"{folder}/*.gpu")) < gpus:  # a real program starts more slowly
+    time.sleep(0.02)
+time.sleep(0.4)
+timer = Timer(batch_size=4, stop=False, quiet=True)
+for step in range(1, 200):
+    time.sleep(0.05)
+    if what == "timer":
+        timer.step(1.0)
+    else:
+        print(f"step {step}", flush=True)
+"""
+GPU_SWEEP = """
+topologies = ["1n2g"]
+repeats = 1
+[measure]
+warmup = 3
+iterations = 20
+[case]
+framework = "mine"
+model = "toy"
+batch_size = 4
+[matrix]
+what = {what}
+[program.mine]
+launch = "rank"
+run = ["train.py", "{{what}}", "{{hostfile}}", "{gpus}"]
+[program.mine.keys]
+what = "lines"
+[program.mine.read]
+line = '^step (?P<iteration>[0-9]+)'
+"""
+
+
+def test_a_programs_gpus_are_in_record_and_report(place: Workplace) -> None:
+    """Of two ranks that both see two GPUs each is sampled once, in the window of the lines, and in
+    that of a Timer, which no line tells."""
+    place = with_nvml(place, "GPU-a,GPU-b")
+    place.write("train.py", ON_GPUS)
+    spec = place.write("odd.toml", GPU_SWEEP.format(what=["lines", "timer"], gpus=2))
+    done = place.verb("sweep", spec, "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name, row in runs(place, "odd").items():
+        seen = ("util", "sm_mhz", "celsius", "throttle", "devices")
+        figures = [row[f"gpu_{figure}"] for figure in seen]
+        assert figures == ["90.5", "1000.5", "61.0", "4", "2"], name
+        # 100 W and 200 W, over the window; a machine that is busy reads lines late.
+        seconds = float(row["gpu_joules"]) / 300
+        assert seconds == pytest.approx(float(row["elapsed_s"]), rel=0.3), name
+    for row in place.table("odd"):
+        joules = 300 / float(row["samples_per_s"])
+        assert float(row["gpu_joules_per_sample"]) == pytest.approx(joules, rel=0.3)
+    results = full_results(place.directory("odd")).results
+    assert [(each.facts["drivers"], each.warnings) for each in results] == [(["580.1"], ())] * 2
+
+
+def test_an_nvml_that_dies_costs_a_program_its_figures_alone(place: Workplace) -> None:
+    """It is said once, whatever the number of ranks."""
+    place = with_nvml(place, "GPU-a,GPU-b", FAKE_NVML_FAULT="crash")
+    place.write("train.py", ON_GPUS)
+    spec = place.write("odd.toml", GPU_SWEEP.format(what=["lines"], gpus=2))
+    done = place.verb("sweep", spec, "--cluster", "local")
+    assert done.returncode == 0, done.stdout + done.stderr
+    (row,) = runs(place, "odd").values()
+    assert float(row["samples_per_s"]) > 0 and not row["gpu_util"]
+    (result,) = full_results(place.directory("odd")).results
+    assert result.warnings == ("no figures of the GPUs: the process that asked NVML died",)
+    assert not processes_of("watch_node")
 
 
 def test_ranks_that_die_or_hang_in_the_window(place: Workplace) -> None:

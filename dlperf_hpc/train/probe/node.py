@@ -211,15 +211,23 @@ def cannot_compile() -> list[str]:
 def gpus() -> dict[str, Any]:
     """GPUs as NVML, else nvidia-smi tells them; ``devices`` is None where neither does."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    facts: dict[str, Any] = {"visible": visible, "source": None, "devices": None}
-    try:
-        facts.update(source="NVML", devices=_visible(_by_nvml(), visible))
-    except Exception as error:  # noqa: BLE001 - no module, no driver, a version that lacks a call
-        facts["no_nvml"] = f"{type(error).__name__}: {error}"[:200]
+    facts: dict[str, Any] = {"visible": visible, "source": "NVML"}
+    facts["devices"], why_not = nvml_gpus(visible)
+    if why_not:
+        facts.update(source=None, no_nvml=why_not)
         listed = _by_command()
         if listed is not None:
             facts.update(source="nvidia-smi", devices=_visible(listed, visible))
     return facts
+
+
+def nvml_gpus(visible: str | None) -> tuple[list[dict[str, Any]] | None, str]:
+    """The GPUs that ``visible`` (CUDA_VISIBLE_DEVICES) lets through, as NVML tells them; or None,
+    and why NVML does not answer."""
+    try:
+        return _visible(_by_nvml(), visible), ""
+    except Exception as error:  # noqa: BLE001 - no module, no driver, a version that lacks a call
+        return None, f"{type(error).__name__}: {error}"[:200]
 
 
 def ports() -> list[dict[str, Any]]:

@@ -56,15 +56,19 @@ def _prctl(option: int, value: int) -> None:
         ctypes.CDLL(None, use_errno=True).prctl(option, value, 0, 0, 0)
 
 
-def _die_with_parent() -> None:
+def die_with_parent() -> None:
+    """Between fork and exec: let the kernel kill this process when its parent dies."""
     _prctl(_SET_PDEATHSIG, signal.SIGKILL)
 
 
 class Child:
     """The program. ``output`` is the descriptor from which its stdout and stderr are read."""
 
-    def __init__(self, argv: Sequence[str], env: Mapping[str, str], workdir: str) -> None:
-        """Start it; OSError if it cannot be started. No thread may run here yet."""
+    def __init__(
+        self, argv: Sequence[str], env: Mapping[str, str], workdir: str, beside: int | None = None
+    ) -> None:
+        """Start it; OSError if it cannot be started. No thread may run here yet. ``beside``: the
+        pid of a child of ours that is none of the program's processes."""
         _prctl(_SET_CHILD_SUBREAPER, 1)
         reader, writer = os.pipe()
         os.set_blocking(reader, False)
@@ -78,7 +82,7 @@ class Child:
                 stderr=writer,
                 pass_fds=_descriptors(env),
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
+                preexec_fn=die_with_parent,
             )
         except OSError:
             os.close(reader)
@@ -86,6 +90,7 @@ class Child:
         finally:
             os.close(writer)
         self.output = reader
+        self._beside = beside
 
     def poll(self) -> int | None:
         """The exit code, minus the number of a signal; None while it runs. Reaps orphans too."""
@@ -114,9 +119,14 @@ class Child:
 
     def tell_all(self, number: int) -> None:
         """Send a signal to every descendant."""
-        for pid in descendants(os.getpid()):
+        for pid in self.below():
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.kill(pid, number)
+
+    def below(self) -> dict[int, str]:
+        """The program's processes that live, and their states, as :func:`descendants` tells."""
+        found = descendants(os.getpid())
+        return {pid: state for pid, state in found.items() if pid != self._beside}
 
     def clear(self) -> int:
         """Kill what is left of it, and wait until it is gone; how many processes there were."""
@@ -135,7 +145,7 @@ class Child:
             with contextlib.suppress(ChildProcessError):
                 while os.waitpid(-1, os.WNOHANG)[0]:
                     pass
-        return descendants(os.getpid())
+        return self.below()
 
 
 def _descriptors(env: Mapping[str, str]) -> list[int]:
@@ -270,7 +280,7 @@ class ProgramWatch:
     def _stands_still(self) -> bool:
         """Whether a process of a program that prints nothing is stopped. Processor time that they
         use is a sign of life."""
-        states = descendants(os.getpid())
+        states = self.child.below()
         used = sum(map(_ticks, states))
         if used != self._used:
             self._used, self.alive = used, time.time()

@@ -256,6 +256,14 @@ def _has_accelerator(device: str) -> bool:
     return False
 
 
+def has_nvidia(env: Mapping[str, str]) -> bool:
+    """Whether a program with these variables may see GPUs of NVIDIA's."""
+    visible = env.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return any(Path("/dev").glob("nvidia[0-9]*"))
+    return visible not in _NO_GPU
+
+
 def make_directories_of(attempt: Attempt, program: UserProgram, place: RankInfo) -> None:
     """Make the directories and the file that the program's table names."""
     paths = attempt.paths

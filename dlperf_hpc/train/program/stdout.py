@@ -87,13 +87,15 @@ def _is_not_finite(loss: Any) -> bool:
 
 class Progress:
     """How far a program is, by its lines; of several formats the one that is furthest. ``timed``: a
-    Timer in it has reported its window. PatternError for a table with a pattern that is none."""
+    Timer in it has reported its window, which was open between two moments, ``timer_window`` (s
+    since 1970). PatternError for a table with a pattern that is none."""
 
     def __init__(self, table: ReadTable = _BY_CONTENT, name: str = "") -> None:
         self._formats = wanted_formats(table, name)
         self._drafts: dict[str, _Watched] = {}
         self._number = 0
         self.timed = False
+        self.timer_window: tuple[float, float] | None = None
 
     @property
     def best(self) -> _Watched | None:
@@ -124,6 +126,8 @@ class Progress:
         timed = read_timed(text)
         if timed is not None:
             self.timed = self.timed or timed.status is Status.OK
+            if timed.window is not None and timed.opened is not None:
+                self.timer_window = timed.opened, timed.opened + timed.window.elapsed_s
             return True
         rank = next((int(found[1]) for found in _PREFIX.finditer(text) if found[1]), None)
         known, line = False, Line(self._number, _PREFIX.sub("", text), rank)

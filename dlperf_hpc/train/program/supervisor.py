@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import os
 import signal
 import socket
+import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from dlperf_hpc.errors import AttemptError, DlperfError, RunError, redacted
+from dlperf_hpc.files import append_line, write_once
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import supervision
 from dlperf_hpc.records.failures import Signs
 from dlperf_hpc.records.layout import job_seconds, launch_id, repeat_in_job, task_index
 from dlperf_hpc.records.ledger import bound_array
-from dlperf_hpc.records.lines import utc
+from dlperf_hpc.records.lines import utc, write_line
 from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.store import (
     Attempt,
@@ -36,13 +42,29 @@ from dlperf_hpc.sweepfile.patterns import PatternError
 from dlperf_hpc.sweepfile.programs import Command, UserProgram
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.program import launching
-from dlperf_hpc.train.program.child import PORT, SIGNAL, TIMEOUT, Child, ProgramWatch
+from dlperf_hpc.train.program.child import (
+    PORT,
+    SIGNAL,
+    TIMEOUT,
+    Child,
+    ProgramWatch,
+    die_with_parent,
+)
 from dlperf_hpc.train.program.launching import packages_of, program_facts
 from dlperf_hpc.train.program.stdout import End, ProgramOutput, Progress
 from dlperf_hpc.train.ranks import launcher_rank
 
 _TICK_S = 0.2
 _TOGETHER_S = 20.0  # for the other supervisors: one that leaves first ends them at some sites
+_NO_FIGURES = "no-gpu-figures"  # the first supervisor that knows why there are none says so
+_ANSWER_S = 5.0  # for the figures of all GPUs of a node
+# A path of our own, which may hold more than Python's, and no working directory.
+_WATCH_NODE = """\
+import sys
+sys.path = sys.argv[4:]
+from dlperf_hpc.train.telemetry import watch_node
+watch_node(*sys.argv[1:4])
+"""
 
 
 def main(root: Path, array_name: str, words: Sequence[str]) -> int:
@@ -55,6 +77,58 @@ def main(root: Path, array_name: str, words: Sequence[str]) -> int:
     finally:
         if supervisor.child is not None:
             supervisor.child.clear()
+        if supervisor.gpus is not None:
+            supervisor.gpus.close()
+
+
+class GpuSampler:
+    """The process beside a program that samples its GPUs: :func:`.telemetry.watch_node`. There is
+    none where the program sees no GPU, or computes on CPUs."""
+
+    def __init__(self, folder: Path, case: Case, env: Mapping[str, str]) -> None:
+        """Start it; ``env`` is the program's environment."""
+        self._process: subprocess.Popen[str] | None = None
+        if case.device == "cpu" or not launching.has_nvidia(env):
+            return
+        # A launcher's processes of one node have one parent; in a container it may be all's.
+        root = os.getppid() if os.getppid() > 1 else os.getpid()
+        words = [str(folder), str(case.topology.gpus_per_node), str(root)]
+        visible = {name: env[name] for name in ("CUDA_VISIBLE_DEVICES",) if name in env}
+        with contextlib.suppress(OSError):  # a program needs none of it
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _WATCH_NODE, *words, *sys.path],
+                env={**os.environ, **visible},
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+                text=True,
+            )
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, if there is one."""
+        return self._process.pid if self._process else None
+
+    def lines(self, window: tuple[float, float]) -> tuple[list[dict[str, Any]], str]:
+        """What the log's lines ``gpu`` tell of a window (s since 1970), and why there are none, ''
+        for no reason. It ends by that."""
+        if self._process is None:
+            return [], ""
+        try:
+            answer, _ = self._process.communicate(f"{json.dumps(window)}\n", _ANSWER_S)
+            found = json.loads(answer)
+            return found["lines"], found["why"]
+        except subprocess.TimeoutExpired:
+            return [], f"NVML did not answer within {_ANSWER_S:g} s"
+        except (OSError, ValueError):
+            return [], "the process that asked NVML died"
+
+    def close(self) -> None:
+        """Leave nothing of it."""
+        if self._process is not None:
+            self._process.kill()
 
 
 @dataclass
@@ -67,6 +141,7 @@ class Supervisor:
     signals: list[int] = field(default_factory=list)
     started: float = field(default_factory=time.monotonic)
     child: Child | None = None
+    gpus: GpuSampler | None = None
 
     def run(self, root: Path, array_name: str) -> int:
         """From the manifest to the ending; the exit code."""
@@ -125,8 +200,10 @@ class Supervisor:
             command = launching.child_command(program, attempt.run.case, where, values, self.words)
             if self.rank == 0:
                 log_event(attempt, "program", program_facts(program, command, self.words))
+            if self.gpus is None:
+                self.gpus = GpuSampler(folder, attempt.run.case, command.env)
             watch = ProgramWatch(
-                child=self._started(command),
+                child=self._started(command, self.gpus.pid),
                 alone=ranks == 1,
                 signals=self.signals,
                 started=self.started,
@@ -155,9 +232,9 @@ class Supervisor:
             log_event(attempt, "note", {"text": text})
         return named.port, True
 
-    def _started(self, command: Command) -> Child:
+    def _started(self, command: Command, beside: int | None) -> Child:
         try:
-            self.child = Child(command.argv, command.env, command.workdir)
+            self.child = Child(command.argv, command.env, command.workdir, beside)
         except OSError as error:
             raise RunError(
                 f"{error.filename or command.argv[0]}: cannot be started: {error.strerror}"
@@ -180,6 +257,7 @@ class Supervisor:
                 self._together(attempt, folder)
             return 1
         best, signs = progress.best, watch.output.signs
+        timed_from, timed_until = progress.timer_window or (None, None)
         ending = Ending(
             rank=self.rank,
             host=socket.gethostname(),
@@ -204,10 +282,27 @@ class Supervisor:
             opened=watch.opened,
             reached=watch.reached,
             alive=max(watch.alive, end.died * (end.why != WINDOW)),
+            timed_from=timed_from,
+            timed_until=timed_until,
         )
         supervision.leave_ending(folder, ending)
         self._together(attempt, folder)
+        self._log_gpus(attempt, folder)
         return 0
+
+    def _log_gpus(self, attempt: Attempt, folder: Path) -> None:
+        """What was seen of the node's GPUs in the window, which another rank's lines may tell."""
+        window = supervision.window_of(supervision.read_endings(folder))
+        if window is None or self.gpus is None:
+            return
+        lines, why = self.gpus.lines(window)
+        path = attempt.paths.log if self.rank == 0 else supervision.lines_of(folder, self.rank)
+        with contextlib.suppress(OSError, ValueError):  # the run is what it is without
+            for line in lines:
+                append_line(path, write_line("gpu", {"rank": self.rank, **line}))
+            if why and write_once(folder / _NO_FIGURES, ""):
+                text = f"no figures of the GPUs: {why}"
+                append_line(path, write_line("note", {"text": text}))
 
     def _together(self, attempt: Attempt, folder: Path) -> None:
         """Wait a little until all supervisors have said how theirs ended: what the first one to

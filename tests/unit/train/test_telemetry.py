@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import sys
+import time
 import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from places import SUPPORT
 from record_samples import a_run, begun, manifest, timed
 
 from dlperf_hpc.analysis.speedup import summarise as summarise_cases
+from dlperf_hpc.model.case import Case, Topology
 from dlperf_hpc.model.result import GpuUse
 from dlperf_hpc.records.logfile import result_of_log
+from dlperf_hpc.records.supervision import Ending, window_of
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.table import rows
+from dlperf_hpc.train import telemetry
 from dlperf_hpc.train.joblog import Measured, end_ok, log_gpus, log_window
 from dlperf_hpc.train.measurement import Communication
+from dlperf_hpc.train.program import supervisor
+from dlperf_hpc.train.program.supervisor import GpuSampler
 from dlperf_hpc.train.telemetry import (
     GpuSample,
     GpuWatch,
@@ -184,3 +192,130 @@ def test_of_devices_the_least_covered_and_the_weakest_way_counts() -> None:
     assert used == GpuUse(
         util=3, joules=11, devices=2, joules_by="power", covered=0.4, gap_s=6.0, watched_s=11.0
     )
+
+
+def watched(
+    folder: Path, env: dict[str, str], most: int = 2, gpus: int = 2
+) -> tuple[list[dict[str, Any]], str]:
+    """What a process beside a program tells of half a second, once it has found so many GPUs."""
+    variables = {"CUDA_VISIBLE_DEVICES": "0,1", "FAKE_NVML": "GPU-a,GPU-b", **env}
+    folder.mkdir(exist_ok=True)
+    case = Case("mine", "toy", Topology(1, most), "fp32", 4, 0, launch="rank")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(SUPPORT / "nvml")
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        sampler = GpuSampler(folder, case, os.environ)
+        try:
+            while len(list(folder.glob("*.gpu"))) < gpus:
+                time.sleep(0.05)
+            time.sleep(1.0)
+            now = time.time()
+            return sampler.lines((now - 0.6, now - 0.1))
+        finally:
+            sampler.close()
+
+
+@pytest.mark.processes
+def test_the_gpus_of_a_program_are_sampled_once_each_from_beside_it(tmp_path: Path) -> None:
+    lines, why = watched(tmp_path, {})
+    assert not why and [(each["uuid"], each["when"]) for each in lines] == [
+        (uuid, when) for uuid in ("GPU-a", "GPU-b") for when in ("before", "window", "after")
+    ]
+    first, second = (each for each in lines if each["when"] == "window")
+    assert (first["util"], first["sm_mhz"], first["watts"], first["throttle"]) == (90, 1000, 100, 4)
+    assert first["watched_s"] == 0.5
+    assert (first["joules"], second["joules"]) == (pytest.approx(50), pytest.approx(100))
+    assert lines[0]["driver"] == "580.1"
+    # The supervisor of another rank of that attempt sees the same GPUs.
+    assert watched(tmp_path, {}) == ([], "")
+    lines, _ = watched(tmp_path / "other", {"FAKE_NVML_FAULT": "no-counter"})
+    assert (lines[1]["joules_by"], lines[1]["joules"]) == ("power", pytest.approx(50))
+
+
+@pytest.mark.processes
+def test_of_more_gpus_than_the_case_uses_those_count_that_its_processes_are_on(
+    tmp_path: Path,
+) -> None:
+    pid = tmp_path / "pid"
+    used = {"FAKE_NVML_USED": "1", "FAKE_NVML_PID": str(pid)}
+    pid.write_text(str(os.getpid()))
+    lines, why = watched(tmp_path, used, most=1)
+    assert not why and {each["uuid"] for each in lines} == {"GPU-b"}
+    pid.write_text("1")  # somebody else's
+    lines, why = watched(tmp_path / "other", used, most=1)
+    assert (lines, why) == ([], "2 are visible, the case uses 1, and NVML does not tell which")
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("fault", "why"),
+    [
+        ("missing", "NVMLError: NVML Shared Library Not Found"),
+        ("crash", "the process that asked NVML died"),
+        ("hang", "NVML did not answer within 0.2 s"),
+    ],
+)
+def test_a_driver_that_fails_is_told_and_nothing_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str, why: str
+) -> None:
+    monkeypatch.setattr(supervisor, "_ANSWER_S", 0.2 if fault == "hang" else 5.0)
+    gpus = 0 if fault == "missing" else 2
+    assert watched(tmp_path, {"FAKE_NVML_FAULT": fault}, gpus=gpus) == ([], why)
+
+
+@pytest.mark.parametrize(
+    ("device", "visible"), [("cpu", "0,1"), ("auto", ""), ("cuda", "-1"), ("auto", "NoDevFiles")]
+)
+def test_a_program_without_gpus_has_no_process_beside_it(
+    tmp_path: Path, device: str, visible: str
+) -> None:
+    case = Case("mine", "toy", Topology(1, 1), "fp32", 4, 0, launch="rank", device=device)
+    sampler = GpuSampler(tmp_path, case, {"CUDA_VISIBLE_DEVICES": visible})
+    assert sampler.pid is None and sampler.lines((0.0, 1.0)) == ([], "")
+
+
+def test_the_counter_at_the_windows_ends_lies_between_two_samples(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = iter((10.0, 10.2, 10.4, 10.6, 20.0))
+    monkeypatch.setattr(telemetry, "time", types.SimpleNamespace(time=lambda: next(clock)))
+    joules = iter((0, 0, 20_000, 60_000, 120_000, 0))
+    nvml = a_small_nvml(
+        nvmlDeviceGetPowerUsage=50_000,
+        nvmlDeviceGetTotalEnergyConsumption=lambda _: next(joules),
+    )
+    series = telemetry.GpuSeries("GPU-a", telemetry.Device(nvml, "GPU-a"))
+    next(joules)
+    for _ in range(5):
+        series.look()
+    window = series.lines(10.1, 10.5, 0.15)[1]
+    assert (window["joules"], window["joules_by"], window["samples"]) == (80, "counter", 2)
+    # Where a sample is late there is no line between two: the power of the samples is added up.
+    late = series.lines(10.1, 15.0, 0.15)[1]
+    assert (late["joules"], late["joules_by"], late["gap_s"]) == (245, "power", 4.4)
+
+
+def test_samples_of_a_long_program_stay_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every second one is dropped; what is left still covers the window, at a longer interval."""
+    monkeypatch.setattr(telemetry, "_MOST_SAMPLES", 8)
+    clock = iter(range(100, 200))
+    monkeypatch.setattr(telemetry, "time", types.SimpleNamespace(time=lambda: float(next(clock))))
+    nvml = a_small_nvml(nvmlDeviceGetPowerUsage=200_000)
+    series = telemetry.GpuSeries("GPU-a", telemetry.Device(nvml, "GPU-a"))
+    thinned = 0
+    for _ in range(12):
+        series.look()
+        thinned += series.thin()
+    assert thinned == 2
+    window = series.lines(100.0, 112.0, 4.0)[1]
+    assert (window["watts"], window["joules"], window["covered"]) == (200, 2400, 1)
+    assert series.lines(10.0, 90.0, 4.0) == []  # no sample, no figure
+
+
+def test_the_window_is_a_timers_else_that_of_the_lines() -> None:
+    lines = Ending(0, "n1", 0, opened=1.0, reached=2.0)
+    timed = Ending(1, "n2", 0, timed_from=1.1, timed_until=2.1)
+    assert window_of([lines, timed]) == (1.1, 2.1)
+    assert window_of([Ending(1, "n2", 0, opened=1.0), lines]) == (1.0, 2.0)
+    assert window_of([Ending(1, "n2", 0, opened=1.0)]) is None
