@@ -7,7 +7,9 @@ not known of how many: ``45it [00:10,  4.30it/s]``, or ``| 45/? [..`` if the pro
 are redrawn in place, each behind a carriage return, so that each state is a line.
 
 The rate is no speed of a window: unless a program asks for ``smoothing=0``, it is an exponential
-mean of what was drawn last.
+mean of what was drawn last. Only as a bar closes it is drawn with its mean since it began
+(``close``), which the time beside it then bears out. A program may name what the bar counts
+(``4.30 batch/s``): batches and steps are iterations, images and files are none.
 
 epoch_bars
 ----------
@@ -34,10 +36,32 @@ known. The bars of rich (``RichProgressBar``, Lightning's own from 2.6 on where 
 leave one line in a file, at the end of the last epoch: no speed.
 
 A step is drawn twice: Lightning draws its own loss behind it, programs that call ``set_postfix`` in
-the loop the next step's, so that of these the first drawing counts.
+the loop the next step's, so that of these the first drawing counts. A bar whose only losses are of
+an evaluation (``val_loss=``) is that of the evaluation, whatever its name.
 
 Real lines were read in Lightning-AI/pytorch-lightning issues 4225 and 11471 and ecmwf/anemoi-core
 issue 614, and whole logs of Lightning 2.6 that were made by runs on a CPU.
+
+program_bars
+------------
+Bars of programs that are known by their name or by what they add: the table ``PROGRAMS``.
+
+| program | line |
+|---|---|
+| Ultralytics, YOLOv5 | ``31/50  6.73G  1.235  11  640: 100%|..| 16/16 [00:05<00:00,  2.83it/s]`` |
+| since 2025-08 | ``1/100  2.04G  0.848  3.46  37  640: 100% ━━ 221/221 4.4it/s 49.8s`` |
+| kohya's sd-scripts | ``steps:   5%|..| 100/2000 [00:57<18:14,  1.74it/s, avr_loss=0.0725]`` |
+| Levanter | ``Progress on:train 19.0it/70.0it rate:76.8s/it remaining:.. elapsed:31:40 ..`` |
+
+Ultralytics' bar is that of an epoch; the validation behind it has its own. The first epoch's time
+is the clock; of each epoch the closed bar's mean counts (since 2025-08 the time beside it, to 0.1 s
+below a minute). An iteration is ``batch=16`` images over all devices, ``round(nbs / batch)`` of
+them are an optimizer step. Process 0 draws.
+
+sd-scripts draw with ``smoothing=0``; a batch of several data sets (``2, 4``) is not read. Levanter
+prints tqdm-loggable's lines, whose numbers are rounded from 1000 on (``1.23kit``) and then not
+read; no line has its batch. Both count optimizer steps. Lines of ultralytics/ultralytics issues
+7653 and 18634 were read, and of repositories that quote logs.
 """
 
 from __future__ import annotations
@@ -47,23 +71,28 @@ from typing import NamedTuple
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, first_of, seconds_of
-from dlperf_hpc.logs.scanned import Stamps
+from dlperf_hpc.logs.scanned import Counter, Stamps
 
 _WHOLE = r"[0-9]{1,15}"
-_RATE = r" +(?P<rate>[0-9.]{1,16}|\?)(?P<unit>it/s|s/it)(?P<rest>\]|, [^\]]{0,2000}\])"
+_RATE = (
+    r" +(?P<rate>[0-9.]{1,16}|\?) ?(?P<unit>[A-Za-z]{1,16}/s|s/ ?[A-Za-z]{1,16})"
+    r"(?P<rest>\]|, [^\]]{0,2000}\])"
+)
 _BAR = re.compile(
-    rf"(?:[0-9]{{1,3}}%|(?<=: ))\|[^|]{{0,400}}\| *(?P<done>{_WHOLE})/(?P<total>{_WHOLE}|\?) "
+    rf"(?:[0-9]{{1,3}}%|(?<=: ))(?:\|[^|]{{0,400}}\|)? *(?P<done>{_WHOLE})/(?P<total>{_WHOLE}|\?) "
     rf"\[(?P<elapsed>[0-9:]{{4,12}})<[0-9:?]{{1,12}},{_RATE}"
 )
 _ENDLESS = re.compile(
     rf"(?<=: )(?P<done>{_WHOLE})it \[(?P<elapsed>[0-9:]{{4,12}}),{_RATE}(?P<total>)"
 )
+_COUNTED = re.compile(r"(?:s/ ?)?(?:it|iter|iteration|batch|step)(?:s|es)?(?:/s)?")
 
 
 class Bar(NamedTuple):
     """A state of a bar. ``total`` is None if it is not known, ``elapsed`` in seconds; ``rate`` is
     in iterations/s, as it stands, or None where the line has its inverse or, below 1, two digits
-    of it; ``rest`` is what the program adds."""
+    of it; ``rest`` is what the program adds. ``mean`` is the iterations/s since the bar began, of
+    a bar that is full and whose time bears its rate out; else None."""
 
     name: str
     done: int
@@ -71,12 +100,14 @@ class Bar(NamedTuple):
     elapsed: float
     rate: str | None
     rest: str
+    mean: float | None = None
 
 
 def bar_of(text: str) -> Bar | None:
-    """The state of a bar in a line; None if there is none, or one that is not whole."""
+    """The state of a bar in a line; None if there is none, one that is not whole, or one that
+    counts no iterations."""
     match = _BAR.search(text) or _ENDLESS.search(text)
-    if match is None:
+    if match is None or not _COUNTED.fullmatch(match["unit"]):
         return None
     time, done = seconds_of(match["elapsed"]), int(match["done"])
     total = None
@@ -84,11 +115,29 @@ def bar_of(text: str) -> Bar | None:
         total = int(match["total"])
     if time is None or (total is not None and done > total):
         return None
-    rate = match["rate"]
-    if match["unit"] != "it/s" or rate[0] in "?0":
-        rate = None
     name = text[: match.start()].strip().removesuffix(":")
-    return Bar(name, done, total, time, rate, match["rest"])
+    bar = Bar(name, done, total, time, None, match["rest"])
+    rate, inverse = match["rate"], match["unit"].startswith("s/")
+    if done and done == total:
+        bar = bar._replace(mean=_mean(bar, rate, inverse))
+    if inverse or rate[0] in "?0":
+        return bar
+    return bar._replace(rate=rate)
+
+
+def _mean(bar: Bar, rate: str, inverse: bool) -> float | None:
+    """The rate of a full bar, in iterations/s, if the bar's time agrees; two decimals stand."""
+    try:
+        figure = float(rate)
+    except ValueError:
+        return None
+    if figure < 1:
+        return None
+    per_s = 1 / figure if inverse else figure
+    seconds, error = bar.done / per_s, 0.005 / figure
+    if bar.elapsed <= seconds * (1 + error) and seconds * (1 - error) < bar.elapsed + 1:
+        return per_s
+    return None
 
 
 def add_bar(line: Line, builder: ReadingBuilder, bar: Bar, **figures: str | None) -> None:
@@ -118,6 +167,8 @@ _NO_BAR = LinePattern(
 )
 _NAME = re.compile(r"(?:^|\W)[Ee]poch\W{0,3}(?P<epoch>[0-9]{1,9})(?!\w)")
 _NO_TRAINING = re.compile(r"(?i)val|eval|test|sanity|predict|infer")
+_STEPS = re.compile(r"\W[Ss]teps$")  # of the whole run, whatever the epoch before it
+_LOSSES = re.compile(r"[, ]([\w/]{0,80}loss\w{0,80})=")
 _LOSS = re.compile(rf"[, ](?:train[_/])?loss(?:_step)?=(?P<loss>{NUMBER})[,\]]")
 
 
@@ -128,10 +179,17 @@ def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         bar = bar_of(line.text)
     if _LIGHTNING in line.text or (bar and _VERSION in bar.rest):
         builder.state["lightning"] = True
-    if bar and bar.done and not _NO_TRAINING.search(bar.name):
+    if bar and bar.done and not _is_evaluation(bar) and not _STEPS.search(bar.name):
         _read_bar(line, builder, bar)
     elif builder.steps and _VALIDATES in line.text:
         builder.state["over"] = True
+
+
+def _is_evaluation(bar: Bar) -> bool:
+    """Whether a bar is of an evaluation, by its name or by the losses that it shows."""
+    losses = _LOSSES.findall(bar.rest)
+    of_training = [each for each in losses if not _NO_TRAINING.search(each)]
+    return bool(_NO_TRAINING.search(bar.name) or (losses and not of_training))
 
 
 def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
@@ -151,9 +209,132 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
     add_bar(line, builder, bar, **figures)
 
 
+# --- program_bars
+
+
+class Program(NamedTuple):
+    """The bars of a program's training: the ``name`` that they have (with a group ``epoch`` if each
+    epoch has a bar), what the program adds, what a bar counts, and whether its rate is the mean
+    since it began."""
+
+    framework: str
+    name: re.Pattern[str]
+    adds: str = ""
+    counter: Counter = Counter.OPTIMIZER_STEPS
+    smooth: bool = True
+
+
+PROGRAMS = (
+    Program(
+        "ultralytics",
+        re.compile(
+            r"\s*(?P<epoch>[0-9]{1,9})/[0-9]{1,9} +[0-9.]{1,9}[GM] [-+.0-9aefin ]{1,400} [0-9]{1,6}"
+        ),
+        counter=Counter.MICRO_STEPS,
+    ),
+    Program("sd-scripts", re.compile("steps"), adds="avr_loss=", smooth=False),
+    Program("levanter", re.compile(r"Progress on:train")),
+)
+"""The one table of bars of programs; what batch they count stands in :data:`LINES`."""
+
+_FEW = 50  # iterations of an epoch from which on its last batch hardly matters
+_THIN = re.compile(
+    rf"^(?P<name>.{{0,400}}?): [0-9]{{1,3}}% [━╸─]{{12}} (?P<done>{_WHOLE})/(?P<total>{_WHOLE}) "
+    r"(?:[0-9.]{1,12}(?:it/s|s/it) )?(?P<elapsed>[0-9:]{4,12}|[0-9]{1,2}\.[0-9]s)(?:<|\s*$)"
+)
+_LOGGED = re.compile(
+    r"(?P<name>Progress on:\w{1,80}) (?P<done>[0-9]{1,3})(?:\.0{1,2})?it/(?P<total>)\S{1,20} "
+    r"rate:\S{1,40} remaining:[0-9:?]{1,20} elapsed:(?P<elapsed>[0-9:]{4,12}) postfix:"
+)
+
+
+def _read_program(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    """A state of the bar of a program's training."""
+    bar = bar_of(line.text) or _other_bar(line.text)
+    if bar is None or not bar.done:
+        return
+    for program in PROGRAMS:
+        match = program.name.fullmatch(bar.name)
+        if match and program.adds in bar.rest:
+            builder.framework, builder.counter = program.framework, program.counter
+            builder.release_held()
+            if program.name.groups:
+                _read_epoch(line, builder, bar, int(match["epoch"]))
+            elif bar.total == builder.state.setdefault("total", bar.total):
+                printed = None if program.smooth else bar.rate
+                add_bar(line, builder, bar, printed=printed)
+
+
+def _read_epoch(line: Line, builder: ReadingBuilder, bar: Bar, epoch: int) -> None:
+    """A state of an epoch's bar. The time of the first epoch is the clock, each epoch's mean is
+    the printed speed."""
+    first = builder.state.setdefault("first", epoch)
+    if bar.total and bar.total < _FEW and "few" not in builder.state:
+        builder.state["few"] = True
+        why = f"an epoch has {bar.total} iterations, whose last may have fewer images"
+        most = f"the speed may be up to {100 / bar.total:.0f} % too high"
+        builder.note(line, f"{why}: {most}", partly=True)
+    done = builder.in_epoch(line, epoch - first, bar.done, bar.total)
+    if done is None or epoch < first:
+        return
+    latest = builder.last_step()
+    if latest and latest.iteration == done and bar.mean is None:
+        return
+    if latest and latest.iteration == done:
+        builder.steps.pop()
+    stamp = bar.elapsed if epoch == first else None
+    builder.step(line, done, stamp=stamp, stamps=Stamps.ELAPSED, printed=bar.mean)
+
+
+def _other_bar(text: str) -> Bar | None:
+    """A bar that is not tqdm's. That of a first second is not known to 5 %."""
+    match = _THIN.search(text) or _LOGGED.search(text)
+    if match is None:
+        return None
+    time, done, total = match["elapsed"], int(match["done"]), int(match["total"] or 0) or None
+    seconds = float(time[:-1]) if time.endswith("s") else seconds_of(time)
+    if seconds is None or (total and done > total):
+        return None
+    mean = done / seconds if done == total and seconds >= 1 else None
+    return Bar(match["name"].strip(), done, total, seconds, None, "", mean)
+
+
+_NOMINAL = 64  # samples of an optimizer step of YOLOv5; Ultralytics prints ``nbs=``
+_BATCH = re.compile(r"[ :]batch(?:_size|-size)?[= ](?P<batch>[0-9]{1,9})(?:,| for )")
+_NBS = re.compile(r" nbs=([0-9]{1,9}),")
+_DEVICE = re.compile(r" device=(?P<list>\[?[0-9](?:, ?[0-9]){0,7}\]?|None|cpu|mps|cuda),")
+_MODEL = re.compile(r" (?:model|weights)=(?:[^,]{0,400}/)?([\w.-]{1,80}?)(?:\.pt|\.yaml),")
+
+
+def _read_arguments(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    """The batch of Ultralytics' arguments, which is that of all devices."""
+    builder.hold(line, "model", first_of(_MODEL, line.text))
+    if devices := first_of(_DEVICE, line.text):
+        builder.hold(line, "devices", devices.count(",") + 1)
+    nominal = builder.state["nominal"] = first_of(_NBS, line.text) or builder.state.get("nominal")
+    if batch := int(first_of(_BATCH, line.text) or 0):
+        accumulation = max(round(int(nominal or _NOMINAL) / batch), 1)
+        builder.hold(line, "accumulation", accumulation)
+        builder.hold(line, "global_batch", accumulation * batch)
+
+
 LINES = {
     "epoch_bars": (
         _NO_BAR,
         LinePattern(take=read),
+    ),
+    "program_bars": (
+        LinePattern(
+            r"engine[/\\]trainer: |\btrain: weights=|AutoBatch: .{0,20}Using batch-size ",
+            take=_read_arguments,
+        ),
+        LinePattern(
+            r"^ *batch size per device / .{1,80}: (?P<batch_size>[0-9]{1,9})\s*$", held=True
+        ),
+        LinePattern(
+            r"^ *gradient a?ccumulation steps / .{1,80} = (?P<accumulation>[0-9]{1,9})\s*$",
+            held=True,
+        ),
+        LinePattern(take=_read_program),
     ),
 }

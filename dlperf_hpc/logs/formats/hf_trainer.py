@@ -41,11 +41,27 @@ samples' does.
 PaddleNLP's loss lines have a step, and a time stamp before them; of their speeds the steps/s are
 read, since in 2022 ``interval_samples_per_second`` was one step's samples over the time of several.
 
+Scripts of diffusers and accelerate without a Trainer print the same settings, and a bar of
+optimizer steps with the total that these state, called ``Steps:`` or nothing: it is read without a
+loss line. unsloth has the settings in its banner (``Batch size per device = 2 | Gradient
+accumulation steps = 4``, ``Data Parallel GPUs = 1 | Total batch size (2 x 4 x 1) = 8``).
+
 Settings come from the log at level INFO (``Instantaneous batch size per device = 8``); the number
 of devices follows from three of them, unless the model is split over devices. Real lines were read
 where documents, notebooks and issues quote them (PaddleNLP's of 2022-08-31; bars beside losses in
-huggingface/trl issue 2875 and axolotl-ai-cloud/axolotl issue 592), and whole logs of transformers 5
-that were made by runs on a CPU.
+huggingface/trl issue 2875 and axolotl-ai-cloud/axolotl issue 592; unslothai/unsloth issues 1140,
+2765 and 3066), and whole logs of transformers 5 that were made by runs on a CPU.
+
+ms_swift
+--------
+ms-swift's loss lines (``logging.jsonl`` too), of optimizer steps: ``{'loss': 1.66, ..,
+'train_speed(iter/s)': 0.302867, 'epoch': 0.11, 'global_step/max_steps': '340/9060', ..}``, from
+version 4 on ``'train_speed(s/it)': '46.6'``, Megatron-SWIFT's with ``'iteration': '5/10635'``.
+
+The speed is the mean since ``train()`` began, evaluations and checkpoints included, and may count
+steps before a checkpoint: of a run that went on from one no window is taken. One process prints;
+its bars (``Train:``, ``Val:``) say no more. Lines of modelscope/ms-swift issues 4146 and 4366 were
+read.
 
 llama_factory
 -------------
@@ -72,7 +88,15 @@ import re
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats.bars import Bar, add_bar, bar_of
-from dlperf_hpc.logs.lineparts import COUNT, FIGURE, NUMBER, first_of, full_stamp, perhaps
+from dlperf_hpc.logs.lineparts import (
+    COUNT,
+    FIGURE,
+    NUMBER,
+    first_of,
+    full_stamp,
+    further,
+    perhaps,
+)
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
 
 _Figures = dict[str, "str | None"]
@@ -104,10 +128,11 @@ _MOST_HELD = 10_000
 """Bars kept until it is known whose they are: a loss line may come late."""
 
 _VALUE = r"['\"]?(?P<value>[0-9][0-9,]{0,24}(?:\.[0-9]{1,20})?)"
+_END = r"(?:\s*$| \| )"  # unsloth has several settings in a line
 _PLAN = (
-    ("epoch_samples", re.compile(rf"Num examples = {_VALUE}\s*$")),
-    ("epochs_asked", re.compile(rf"Num Epochs = {_VALUE}\s*$")),
-    ("steps_asked", re.compile(rf"Total optimization steps = {_VALUE}\s*$")),
+    ("epoch_samples", re.compile(rf"Num examples = {_VALUE}{_END}")),
+    ("epochs_asked", re.compile(rf"Num Epochs = {_VALUE}{_END}")),
+    ("steps_asked", re.compile(rf"Total (?:optimization )?steps = {_VALUE}\s*$")),
     ("resumed", re.compile(rf"Continuing training from global step {_VALUE}\s*$")),
     ("resumed_epochs", re.compile(rf"Continuing training from epoch {_VALUE}\s*$")),
     ("epoch_samples", re.compile(rf"^ *\"?train_samples\"?(?: *= *|: ){_VALUE},?\s*$")),
@@ -128,6 +153,17 @@ _AT_THE_END = (
     ("steps", re.compile(rf"\| *{_VALUE}/[0-9]{{1,18}} \[[0-9:]{{4,12}}<")),
 )
 _EPOCH = re.compile(rf"'epoch': {_VALUE}")
+_SETTINGS = {
+    "batch size per device": "batch_size",
+    "total train batch size": "global_batch",
+    "total batch size": "global_batch",
+    "gradient accumulation steps": "accumulation",
+}
+_SETTING = re.compile(
+    r"(?P<name>[Bb]atch size per device|Total (?:train )?batch size|Gradient [Aa]ccumulation steps)"
+    r"(?: \((?:w\. parallel, distributed & accumulation|[0-9 x]{5,40})\))?"
+    rf" = (?P<value>[0-9,]{{1,20}}){_END}"
+)
 
 
 def _read_total(line: Line, builder: ReadingBuilder, found: Groups) -> None:
@@ -195,7 +231,8 @@ def _read_bar(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     held: list[tuple[Line, Bar, _Figures]] = builder.state.setdefault("held_bars", [])
     if len(held) < _MOST_HELD and bar.done and total in (None, bar.total):
         held.append((line._replace(text=""), bar, figures))
-    if total and "recognised" in builder.state:
+    if total and ("planned" in builder.state or "recognised" in builder.state):
+        builder.release_held()
         for at, state, more in held:
             if state.total == total:
                 add_bar(at, builder, state, **more)
@@ -238,15 +275,17 @@ def _read_split(line: Line, builder: ReadingBuilder, found: Groups) -> None:
         builder.state["split"] = True
 
 
-def _read_setting(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """A setting; with the third of them the number of devices, unless the model is split."""
+def _read_setting(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    """Settings; with the third of them the number of devices, unless the model is split."""
     known: dict[str, int] = builder.state.setdefault("batches", {})
-    for name, value in found.items():
-        if value:
-            known[name] = int(value.replace(",", "") or 0)
-            builder.hold(line, name, known[name])
+    for match in _SETTING.finditer(line.text):
+        name = _SETTINGS[match["name"].lower()]
+        known[name] = int(match["value"].replace(",", "") or 0)
+        builder.hold(line, name, known[name])
+    if "Total steps = " in line.text or "Num examples = " in line.text:
+        _read_plan(line, builder, {})
     one = known.get("batch_size", 0) * known.get("accumulation", 0)
-    if len(known) < len(found) or builder.state.get("split"):
+    if len(known) < len(set(_SETTINGS.values())) or builder.state.get("split"):
         return
     if one and known["global_batch"] % one == 0:
         builder.hold(line, "devices", known["global_batch"] // one)
@@ -271,9 +310,8 @@ def _read_plan(line: Line, builder: ReadingBuilder, _: Groups) -> None:
                 builder.count(line, "resumed", 0)
                 builder.count(line, "resumed_epochs", 0)
             _count(line, builder, name, match["value"])
-            if "Total optimization steps" in line.text:
+            if name == "steps_asked" and "Total " in line.text:
                 builder.state["planned"] = int(match["value"].replace(",", "").partition(".")[0])
-            return
     if match := _DURATION.search(line.text):
         days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))
         seconds = ((days * 24 + hours) * 60 + minutes) * 60 + float(match["seconds"])
@@ -296,16 +334,11 @@ _TRAINER = (
         ", interval_steps_per_second: ",
         note="a step of PaddleNLP's Trainer, but not as it prints it",
     ),
-    LinePattern(r"^.{3}%\|", take=_read_bar),  # without a name: the share done takes three places
+    # without a name, or diffusers' one: the share done takes three places
+    LinePattern(r"^(?:Steps: ?)?.{3}%\|", take=_read_bar),
     LinePattern(r"%\|", passed_over=True),  # another bar, of which there may be very many
     LinePattern(r"\*{5} Running ", take=_read_running),
-    LinePattern(
-        r"(?:Instantaneous batch size per device = (?P<batch_size>[0-9,]{1,20})"
-        r"|Total train batch size \(w\. parallel, distributed & accumulation\)"
-        r" = (?P<global_batch>[0-9,]{1,20})"
-        r"|Gradient Accumulation steps = (?P<accumulation>[0-9,]{1,20}))\s*$",
-        take=_read_setting,
-    ),
+    LinePattern(_SETTING.pattern, take=_read_setting),
     LinePattern(
         r"(?:tensor|pipeline|sep|context)_parallel_degree *: *(?P<size>[0-9]{1,6})\b",
         take=_read_split,
@@ -323,4 +356,27 @@ _LLAMA_FACTORY = LinePattern(
     + perhaps(rf'"throughput": (?P<printed>{NUMBER})[,}}]')
 )
 
-LINES = {"hf_trainer": _TRAINER, "llama_factory": (_LLAMA_FACTORY,)}
+# --- ms_swift
+
+
+def _read_swift(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """A loss line: its speed is in one of two units."""
+    if not builder.steps:
+        unit = Unit.S_PER_ITERATION if found["unit"] == "s/it" else Unit.ITERATIONS_PER_S
+        builder.printed = Printed(unit, averaging=Averaging.RUNNING)
+    printed, loss, lr = found["speed"], found["loss"], found["rate"]
+    builder.step(line, found["done"], printed=printed, loss=loss, lr=lr)
+
+
+_SWIFT = LinePattern(
+    rf"\{{['\"]loss['\"]: ['\"]?(?P<loss>{NUMBER})['\"]?,"
+    + further(rf"['\"\[](?:global_step/max_steps\]?|iteration)['\"]: ['\"](?P<done>{COUNT})/")
+    + further(
+        r"['\"]train_speed\((?P<unit>iter/s|s/it)\)['\"]: "
+        rf"['\"]?(?P<speed>{NUMBER})['\"]?(?:,|\}}\s*$)"
+    )
+    + perhaps(rf"['\"]learning_rate['\"]: ['\"]?(?P<rate>{NUMBER})['\"]?,"),
+    take=_read_swift,
+)
+
+LINES = {"hf_trainer": _TRAINER, "llama_factory": (_LLAMA_FACTORY,), "ms_swift": (_SWIFT,)}

@@ -1,4 +1,5 @@
-r"""Programs that train on images: timm, MetricLogger's, detectron2, PyTorch's ImageNet example.
+r"""Programs that train on images: timm, MetricLogger's, detectron2, YOLOX, OpenCLIP, PyTorch's
+ImageNet example.
 
 timm
 ----
@@ -70,6 +71,31 @@ configuration). A real log of 300 iterations was read, Richard-cpu2333/tx2dl mod
 facebookresearch/detectron2 issue 195, facebookresearch/d2go issues 19 and 524 and
 ChenhongyiYang/QueryDet-PyTorch issue 17.
 
+yolox
+-----
+YOLOX (Megvii-BaseDetection/YOLOX yolox/core/trainer.py).
+
+``2021-11-25 03:51:03.360 | INFO | yolox.core.trainer:after_iter:238 - epoch: 48/300, iter: 5890/7393, mem: 13208Mb, iter_time: 0.571s, data_time: 0.002s, total_loss: 10.8, .., lr: 2.366e-03, size: 800, ETA: 12 days, 10:35:16``
+
+Both numbers count from 1. ``iter_time`` is the mean since the line before, data loader included; the
+stamp has milliseconds or none. ``batch_size`` of the arguments is that of all devices, ``devices``
+those of a machine. Rank 0 prints. Lines of the issues 679, 327, 308 and 782 were read.
+
+open_clip
+---------
+OpenCLIP (mlfoundations/open_clip src/open_clip_train/train.py), and programs made of it.
+
+| since | line |
+|---|---|
+| 2022 | ``2023-06-29,15:45:36 | INFO | Train Epoch: 0 [  6464/109468 (3%)] Loss: 0.97884 (1.023) Data (t): 0.158 Batch (t): 0.559, 36.0876/s LR: 0.000001 ..`` |
+| 2023 | ``.. Batch (t): 6.466, 2533.71/s, 79.1783/s/gpu LR: 0.000000 Logit Scale: 14.286 Contrastive_loss: 9.7031 (9.7031) Loss: 9.7031 (9.7031)`` |
+
+The count is of samples over all devices, the first line's is a global batch. Where its time and its
+samples/s say otherwise (the log begins later, or a fork counts otherwise) no line is read. ``Batch
+(t)`` is the mean over the batches since the line before, the samples/s are the last batch's and not
+read. The master prints. Lines of mlfoundations/open_clip issue 681 were read, and of
+mertyg/vision-language-models-are-bows issue 27, whose count is twice its batch.
+
 pytorch_imagenet
 ----------------
 PyTorch's ImageNet example (pytorch/examples imagenet/main.py).
@@ -93,7 +119,7 @@ both times the same.
 from __future__ import annotations
 
 from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder, whole
-from dlperf_hpc.logs.lineparts import FIGURE, NUMBER, further, perhaps, word
+from dlperf_hpc.logs.lineparts import FIGURE, NUMBER, full_stamp, further, perhaps, word
 from dlperf_hpc.logs.scanned import Unit
 
 _COUNT = r"[0-9]{1,12}"
@@ -248,7 +274,73 @@ def _done(number: str, alone: bool, builder: ReadingBuilder) -> int:
     return int(number) if builder.state.get("from_one") else int(number) + 1
 
 
+# --- yolox, open_clip
+
+_PLAIN = r"[0-9]{1,15}\.?[0-9]{0,20}(?:e[-+][0-9]{1,2})?"
+
+
+def _read_yolox(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    _add_of_epoch(line, builder, found, int(found["done"]), int(found["length"]))
+
+
+def _read_clip(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """An iteration, of which the number of samples is told."""
+    samples, every = int(found["samples"]), int(found["every"])
+    if "batch" not in builder.state:
+        alone = abs(float(found["time"]) * float(found["speed"]) - samples) <= 0.02 * samples
+        builder.state["batch"] = alone * samples
+    batch = builder.state["batch"]
+    if not batch or samples % batch or every < batch:
+        builder.note(line, "the log does not begin with an epoch's first batch: which is not known")
+        return
+    builder.fact(line, "global_batch", batch)
+    _add_of_epoch(line, builder, found, samples // batch, every // batch)
+
+
+def _add_of_epoch(
+    line: Line, builder: ReadingBuilder, found: Groups, done: int, length: int
+) -> None:
+    """Add an iteration of an epoch that has ``length`` of them."""
+    at = builder.in_epoch(line, int(found["epoch"]), done, length)
+    if at is None:
+        return
+    builder.release_held()
+    stamp = full_stamp(line.text[:10] + " " + line.text[11:])
+    builder.step(line, at, stamp=stamp, printed=found["time"], loss=found["loss"], lr=found["rate"])
+
+
+_YOLOX = (
+    LinePattern(
+        rf"epoch: (?P<epoch>{_COUNT})/{_COUNT}, iter: (?P<done>{_COUNT})/(?P<length>{_COUNT}), "
+        rf".{{0,80}}iter_time: (?P<time>{FIGURE})s, "
+        + perhaps(rf"total_loss: (?P<loss>{FIGURE}), ")
+        + perhaps(rf" lr: (?P<rate>{FIGURE}), "),
+        take=_read_yolox,
+    ),
+    LinePattern(
+        r"args: Namespace\(batch_size=(?P<global_batch>[0-9]{1,9}), "
+        + perhaps(r" devices=(?P<gpus_per_node>[0-9]{1,9}), ")
+        + perhaps(r" num_machines=(?P<nodes>[0-9]{1,9}), "),
+        held=True,
+    ),
+)
+_CLIP = (
+    LinePattern(
+        rf"Train Epoch: (?P<epoch>{_COUNT}) \[ {{0,12}}(?P<samples>{_COUNT})/(?P<every>{_COUNT})"
+        rf" \([0-9.]{{1,6}}%\)\] .{{0,2000}}?Batch \(t\): (?P<time>{_PLAIN})s?, "
+        rf"(?P<speed>{_PLAIN})/s(?:, {_PLAIN}/s/gpu)? LR: (?P<rate>{FIGURE}) "
+        + perhaps(rf"(?<!_)Loss: (?P<loss>{FIGURE}) \("),
+        take=_read_clip,
+    ),
+    LinePattern(
+        r"Process \(global: [0-9]{1,9}, local [0-9]{1,9}\), total (?P<devices>[0-9]{1,9})\.",
+        held=True,
+    ),
+)
+
 LINES = {
+    "yolox": _YOLOX,
+    "open_clip": _CLIP,
     "pytorch_imagenet": (
         LinePattern(
             rf"{_IMAGENET_HEAD}\s+Time +(?P<last>{NUMBER}) \( *(?P<printed>{NUMBER})\)"
