@@ -1,5 +1,5 @@
-"""What runs of several files say of each other: ranks' files of one run, and settings that a
-neighbour states.
+"""What runs of several files say of each other: ranks' files of one run, copies of a log, and
+settings that a neighbour states.
 
 Launchers write a file for each rank of a run: copies of its lines, and not its repeats.
 
@@ -15,6 +15,9 @@ A name alone proves little (``lora_rank_8.log``): files are one run if their nam
 rank, their settings do not contradict each other, and they have the same iterations in the same
 minutes. Only the first three names do without a time stamp.
 
+A log that lies there twice (renamed, compressed, or written by ``tee`` beside the launcher's) is
+no second run: windows whose lines say the same are one, unless their settings contradict.
+
 A series is what runs have in common but for the topology. Where one log of several does not say its
 precision, say, it falls out of its series; a warning names the others and the option that says it.
 (A timed loop of a user's own has a launch: its log says what is known, and no option adds to it.)
@@ -22,12 +25,17 @@ precision, say, it falls out of its series; a warning names the others and the o
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
+from dlperf_hpc.errors import LogError
+from dlperf_hpc.logs.interpret.segments import UNSURE
 from dlperf_hpc.logs.interpret.throughput import OPTIONS
+from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scanned import ScannedFile, Stamps
 from dlperf_hpc.model.case import ObservedCase, ObservedRun
 from dlperf_hpc.model.result import RunResult, Status
@@ -80,9 +88,11 @@ def rank_name(path: str) -> RankName | None:
 
 
 class FileRuns(NamedTuple):
-    """The runs of one file, why it has none, and whether its name says which repeat."""
+    """The runs of one file, where that lies, why it has none, and whether its name says which
+    repeat."""
 
     results: tuple[RunResult, ...]
+    source: Source
     problems: tuple[str, ...] = ()
     named: bool = False
 
@@ -187,16 +197,14 @@ def _merged(cluster: Sequence[RankFile]) -> FileRuns:
     return best.bare._replace(results=tuple(results))
 
 
-def each_run_once(
-    files: Sequence[RankFile], numbered: Callable[[FileRuns], list[RunResult]]
-) -> tuple[list[RunResult], list[str]]:
+def each_run_once(files: Sequence[RankFile]) -> tuple[list[FileRuns], list[str]]:
     """The runs of all rank files, each once, and the remarks on files that tell of none."""
-    results: list[RunResult] = []
+    runs: list[FileRuns] = []
     remarks: list[str] = []
     for attempts, several in runs_of(files):
         if not several:
             ((alone,),) = attempts
-            results += numbered(alone.named)
+            runs.append(alone.named)
             remarks += alone.named.problems
             continue
         found = list(map(_merged, attempts))
@@ -205,8 +213,81 @@ def each_run_once(
             made += [replace(one, attempt=len(made) + n) for n, one in enumerate(each.results, 1)]
             if not each.results:
                 remarks += each.problems
-        results += numbered(FileRuns(tuple(made), named=found[0].named))
-    return results, remarks
+        runs.append(found[0]._replace(results=tuple(made)))
+    return runs, remarks
+
+
+# --- copies
+
+
+def without_copies(files: Sequence[FileRuns]) -> tuple[list[FileRuns], list[str]]:
+    """The runs of all files, those that lie there several times once, and a remark on each copy.
+    Of two copies that one counts in which the run broke, else that with more runs or settings."""
+    kept, remarks = list(files), []
+    first: dict[str, RunResult] = {}
+    known = Counter(_content(result) for file in files for result in file.results)
+    for at in sorted(range(len(files)), key=lambda at: _completeness(files[at])):
+        own = []
+        for result in files[at].results:
+            content = _content(result)
+            if content.startswith(UNSURE) and known[content] > 1:
+                content += _digest(files[at].source)
+            other = first.setdefault(content, result)
+            if not content or other.log == result.log:
+                own.append(result)
+            elif _contradict(result, other):
+                doubt = f"its lines are those of {other.log} too, whose settings are others"
+                own.append(replace(result, warnings=(*result.warnings, doubt)))
+            else:
+                remarks.append(f"{result.log}: is a copy of {other.log}, whose run is the same")
+        kept[at] = files[at]._replace(results=tuple(own))
+    return kept, remarks
+
+
+def _content(result: RunResult) -> str:
+    return result.external.content if result.external else ""
+
+
+def _completeness(file: FileRuns) -> tuple[bool, int, int]:
+    """Which of two copies counts: the lesser."""
+    broken, settings = False, 0
+    for result in file.results:
+        broken = broken or (result.status.bad and result.status is not Status.PARTIAL)
+        settings += len(result.facts)
+    return not broken, -len(file.results), -settings
+
+
+def _contradict(one: RunResult, other: RunResult) -> bool:
+    """Whether a setting of one run is another one in the other."""
+    mine, theirs = vars(one.run.case), vars(other.run.case)
+    return any(mine[name] and theirs[name] not in (mine[name], None, "", ()) for name in mine)
+
+
+def _digest(source: Source) -> str:
+    """A digest of a log's bytes, not compressed; its name, if they cannot be read to their end."""
+    digest = hashlib.sha256()
+    try:
+        for block in blocks(source):
+            digest.update(block)
+    except LogError:  # which is told already
+        return source.name
+    return digest.hexdigest()
+
+
+def numbered(files: Sequence[FileRuns]) -> list[RunResult]:
+    """The runs of all files. Those whose repeat no name tells are counted in their order."""
+    taken: Counter[str] = Counter()
+    results: list[RunResult] = []
+    for file in files:
+        if file.named or not file.results:
+            results += file.results
+            continue
+        case = file.results[0].run.case.id
+        taken[case] += 1
+        for result in file.results:
+            assert isinstance(result.run, ObservedRun), "of a log of another program"
+            results.append(replace(result, run=replace(result.run, repeat=taken[case])))
+    return results
 
 
 # --- settings that other logs state

@@ -20,14 +20,12 @@ from dlperf_hpc.files import open_regular
 from dlperf_hpc.logs.format import OUR_OWN
 from dlperf_hpc.logs.interpret.rules import WindowRule
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
-from dlperf_hpc.model.case import ObservedRun
 from dlperf_hpc.model.result import PROGRAM, RunResult
 from dlperf_hpc.records import layout, unpacked
 
 if TYPE_CHECKING:  # a report of nothing but sweeps, or of no sweep, does without
     from dlperf_hpc.logs.crossfiles import FileRuns, RankFile
     from dlperf_hpc.logs.scan.search import OwnFormat, ScanCache, Scanned
-    from dlperf_hpc.logs.scanned import ScannedFile
     from dlperf_hpc.records.collect import Collection
     from dlperf_hpc.records.manifest import Manifest
 
@@ -202,7 +200,7 @@ class UnmanagedLogs:
         self.programs: dict[str, str] = {}
         self.own_format = own_format
         self._rule, self._stated = rule, stated
-        self._taken: Counter[str] = Counter()
+        self._runs: list[FileRuns] = []
         self._ranks: list[RankFile] = []
 
     def take(self, scanned: Scanned) -> None:
@@ -225,16 +223,15 @@ class UnmanagedLogs:
     def _take_runs(self, scanned: Scanned) -> None:
         from dlperf_hpc.logs.crossfiles import RankFile, content_of, rank_name
 
-        name, file = scanned.source.name, scanned.file
         where = f"{scanned.source.path}/{scanned.source.member}"
-        found, rank = self._runs_of(file, name, where), rank_name(where.rstrip("/"))
+        found, rank = self._runs_of(scanned, where), rank_name(where.rstrip("/"))
         if rank is None:
             self.unread += found.problems
-            self.results += self._numbered(found)
+            self._runs.append(found)
             return
-        bare = self._runs_of(file, name, rank.bare)
-        label = "/".join(name.split("/")[-2:])
-        self._ranks.append(RankFile(rank, label, content_of(file), found, bare))
+        bare = self._runs_of(scanned, rank.bare)
+        label = "/".join(scanned.source.name.split("/")[-2:])
+        self._ranks.append(RankFile(rank, label, content_of(scanned.file), found, bare))
 
     def _unread(self, scanned: Scanned) -> None:
         """Tell of a file in which no format was recognised."""
@@ -252,23 +249,26 @@ class UnmanagedLogs:
                 self.unread.append(f"{name}: no known format; {file.nearest}")
 
     def finish(self) -> None:
-        """Add what is known at the end: runs of which every rank has a file, and lost series."""
-        from dlperf_hpc.logs.crossfiles import each_run_once, with_missing_settings
+        """Add what is known at the end: runs of several files, each once, and lost series."""
+        from dlperf_hpc.logs import crossfiles
 
-        results, remarks = each_run_once(self._ranks, self._numbered)
-        self.results = with_missing_settings([*self.results, *results])
-        self.unread += remarks
+        of_ranks, remarks = crossfiles.each_run_once(self._ranks)
+        runs, copies = crossfiles.without_copies([*self._runs, *of_ranks])
+        results = [*self.results, *crossfiles.numbered(runs)]
+        self.results = crossfiles.with_missing_settings(results)
+        self.unread += [*remarks, *copies]
 
-    def _runs_of(self, file: ScannedFile, name: str, where: str) -> FileRuns:
+    def _runs_of(self, scanned: Scanned, where: str) -> FileRuns:
         """The runs of a file by the settings in a path, and what keeps it from having any."""
         from dlperf_hpc.logs.crossfiles import FileRuns
         from dlperf_hpc.logs.interpret.interpretation import interpret
         from dlperf_hpc.logs.names import facts_of_path, variant_of_path
 
         named = facts_of_path(where)
-        found = interpret(file, named, variant_of_path(where), self._stated, self._rule)
-        problems = tuple(f"{name}: {problem}" for problem in found.problems)
-        return FileRuns(found.results, problems, any(fact.name == "repeat" for fact in named))
+        found = interpret(scanned.file, named, variant_of_path(where), self._stated, self._rule)
+        problems = tuple(f"{scanned.source.name}: {problem}" for problem in found.problems)
+        repeat = any(fact.name == "repeat" for fact in named)
+        return FileRuns(found.results, scanned.source, problems, repeat)
 
     def _own(self, source: Source) -> None:
         from dlperf_hpc.records import logfile, record, store
@@ -304,20 +304,6 @@ class UnmanagedLogs:
     def _no_run(self, name: str, why: str) -> None:
         self.unread.append(why)
         self.damaged[name] = why.removeprefix(f"{name}: ")
-
-    def _numbered(self, runs: FileRuns) -> list[RunResult]:
-        """Runs whose repeat nothing names are counted in the order in which they are found."""
-        kept = list(runs.results)
-        if runs.named or not kept:
-            return kept
-        case = kept[0].run.case.id
-        self._taken[case] += 1
-        repeat = self._taken[case]
-        return [
-            replace(each, run=replace(each.run, repeat=repeat))
-            for each in kept
-            if isinstance(each.run, ObservedRun)
-        ]
 
 
 def _is_ours(scanned: Scanned) -> bool:

@@ -295,7 +295,8 @@ class ExternalWindow:
     samples per iteration for the clock, ``speed_unit`` per printed ``unit`` else. The window lies
     after ``first`` iterations, up to ``last``. ``check`` is the throughput in ``speed_unit`` on
     another basis, ``check_basis``; ``rest`` that of the iterations behind the window, if there are
-    half as many. ``optimizer_steps`` is None where the accumulation is not known."""
+    half as many. ``optimizer_steps`` is None where the accumulation is not known. ``content`` is
+    alike in copies of a log (:func:`dlperf_hpc.logs.interpret.segments.content_of`)."""
 
     rates: Rates
     rule: str
@@ -316,6 +317,7 @@ class ExternalWindow:
     memory_mb: float | None = None
     drift: float | None = None
     steady: bool | None = None
+    content: str = ""
 
     @property
     def samples_per_s(self) -> float | None:

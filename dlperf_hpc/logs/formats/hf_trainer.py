@@ -47,10 +47,11 @@ loss line. unsloth has the settings in its banner (``Batch size per device = 2 |
 accumulation steps = 4``, ``Data Parallel GPUs = 1 | Total batch size (2 x 4 x 1) = 8``).
 
 Settings come from the log at level INFO (``Instantaneous batch size per device = 8``); the number
-of devices follows from three of them, unless the model is split over devices. Real lines were read
-where documents, notebooks and issues quote them (PaddleNLP's of 2022-08-31; bars beside losses in
-huggingface/trl issue 2875 and axolotl-ai-cloud/axolotl issue 592; unslothai/unsloth issues 1140,
-2765 and 3066), and whole logs of transformers 5 that were made by runs on a CPU.
+of copies of the model follows from three of them, and of devices if no copy is split: the total
+batch of transformers 5 leaves out what ``tp_size`` splits. Real lines were read where documents,
+notebooks and issues quote them (PaddleNLP's of 2022-08-31; bars beside losses in huggingface/trl
+issue 2875 and axolotl-ai-cloud/axolotl issue 592; unslothai/unsloth issues 1140, 2765 and 3066),
+and whole logs of transformers 5 that were made by runs on a CPU.
 
 ms_swift
 --------
@@ -276,7 +277,7 @@ def _read_split(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 
 def _read_setting(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """Settings; with the third of them the number of devices, unless the model is split."""
+    """Settings; with the third of them the copies of the model, unless it is split."""
     known: dict[str, int] = builder.state.setdefault("batches", {})
     for match in _SETTING.finditer(line.text):
         name = _SETTINGS[match["name"].lower()]
@@ -288,7 +289,7 @@ def _read_setting(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     if len(known) < len(set(_SETTINGS.values())) or builder.state.get("split"):
         return
     if one and known["global_batch"] % one == 0:
-        builder.hold(line, "devices", known["global_batch"] // one)
+        builder.hold(line, "replicas", known["global_batch"] // one)
     else:
         builder.note(
             line,
@@ -340,7 +341,8 @@ _TRAINER = (
     LinePattern(r"\*{5} Running ", take=_read_running),
     LinePattern(_SETTING.pattern, take=_read_setting),
     LinePattern(
-        r"(?:tensor|pipeline|sep|context)_parallel_degree *: *(?P<size>[0-9]{1,6})\b",
+        r"(?:(?:tensor|pipeline|sep|context)_parallel_degree *:|\b(?:auto)?tp_size['\"]?[ =:]{1,3})"
+        r" *(?P<size>[0-9]{1,6})\b",
         take=_read_split,
     ),
     LinePattern(take=_read_plan),

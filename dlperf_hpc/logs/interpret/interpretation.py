@@ -15,6 +15,7 @@ from dlperf_hpc.logs.interpret.segments import (
     NoFigure,
     Segment,
     WindowFigure,
+    content_of,
     losses_of,
     segments_of,
 )
@@ -349,6 +350,7 @@ class _RunOfLog:
             memory_mb=self._memory(found.end_line),
             drift=drift(times) if steady else None,
             steady=is_steady(times) if steady else None,
+            content=content_of(found, self.reading),
         )
         return window, [*warnings, *lost]
 

@@ -8,6 +8,7 @@ steps back once.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
@@ -39,6 +40,9 @@ MOST = 100
 
 SPAN = 0.5
 """The least share of a window that printed lines must span."""
+
+UNSURE = "?"
+"""What the digest of a window begins with that other runs may have as well."""
 
 _NEARLY = 0.9  # of the window: a warning is given of less
 _SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2, Stamps.ELAPSED: 0.0}
@@ -284,6 +288,28 @@ def losses_of(found: WindowFigure) -> tuple[float | None, float | None, list[str
         return losses[places[0]], last.loss, []
     warning = f"iteration {last.iteration} has no finite loss, though earlier ones have"
     return losses[places[0]], last.loss, [warning]
+
+
+_SAID = ("iteration", "stamp", "printed", "loss", "lr")
+_MANY_DIGITS = 20  # in which two runs are never alike
+
+
+def content_of(found: WindowFigure, reading: Reading) -> str:
+    """A digest of what a window's lines say, the same in each copy of them: in a file of one rank
+    and in the launcher's. It begins with :data:`UNSURE` where two runs may print the same figures:
+    their lines have no dates, and few digits differ (a bar's whole seconds)."""
+    steps = found.steps
+    said = [steps.numbers(name).tobytes() for name in _SAID]
+    digits = sum(len(repr(figure)) for figure in set(steps.values("printed")) - {None})
+    sure = digits >= _MANY_DIGITS
+    if reading.stamps in (Stamps.ABSOLUTE, Stamps.NO_YEAR) and steps.column("stamp") is not None:
+        sure = True
+    if not sure:  # the end's figures, which are of the whole run
+        spans = [count.value for count in reading.counts if count.name == "seconds"]
+        said.append(repr((found.value, [total.value for total in reading.totals], spans)).encode())
+        sure = any(span != int(span) for span in spans)
+    digest = hashlib.sha256(b"\0".join([reading.format.encode(), *said])).hexdigest()
+    return digest if sure else UNSURE + digest
 
 
 class WindowRows(NamedTuple):

@@ -82,6 +82,7 @@ def resolved(
         claims = [claim for claim in claims if _sound(name, claim.value)]
         if claims:
             best[name] = _CHOOSE.get(name, _best)(name, claims, warnings)
+    _agree_on_replicas(best, warnings)
     _agree_on_devices(best, warnings)
     return ResolvedSettings({name: best[name].value for name in best}, tuple(warnings))
 
@@ -154,6 +155,26 @@ def _spelt_out(name: str) -> str:
 
 def _short(value: Any) -> str:
     return str(value)[:60]
+
+
+def _agree_on_replicas(best: dict[str, _Claim], warnings: list[str]) -> None:
+    """A device for each copy of the model, unless the log or the user says that there are several
+    for each: the model is split over them."""
+    replicas = best.pop("replicas", None)
+    if replicas is None:
+        return
+    stated = {name: claim.value for name, claim in best.items() if claim.source != NAME}
+    devices, count = devices_of(stated), replicas.value
+    if devices is None and count % stated.get("gpus_per_node", 1):
+        return
+    if devices is None or devices % count:
+        claims = [replicas, *(best[name] for name in ("devices",) if name in best)]
+        best["devices"] = _best("devices", claims, warnings)
+    elif devices > count:
+        warnings.append(
+            f"the log counts {count} copies of the model, on {devices} devices: each copy is taken "
+            f"to be split over {devices // count}"
+        )
 
 
 def _agree_on_devices(best: dict[str, _Claim], warnings: list[str]) -> None:

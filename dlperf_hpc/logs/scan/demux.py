@@ -40,6 +40,7 @@ _LONGEST_TAG = 600  # stamp, tag and a blank: no tag is longer
 _PIECE = 1 << 18
 
 _PARTS = re.compile(TAG.encode())
+_GLOO_TAG = re.compile(rb"\[[0-9]{1,9}\]<std")
 # For split(): the one group is the tag.
 _BARE = re.compile(b"(" + re.sub(r"\?P<[a-z]+>", "?:", TAG).encode() + b")")
 _SPACED = re.compile(_BARE.pattern[:-1] + b" ?)")
@@ -258,6 +259,16 @@ def first_block(source: Iterator[bytes]) -> bytes:
         if size >= HEAD_BYTES:
             break
     return b"".join(blocks)
+
+
+def tagged_by(head: bytes) -> str:
+    """The launcher that writes the tags on the lines, or "" if there are none."""
+    tags = [tag[0] for tag in _PARTS.finditer(head)] if b"]<std" in head else []
+    if not tags or 20 * len(tags) < head.count(b"\n"):
+        return ""
+    gloo = sum(_GLOO_TAG.match(tag) is not None for tag in tags)
+    # A lone number and a blank is PRRTE's "rank" output.
+    return "horovodrun" if 2 * gloo > len(tags) and not is_spaced(head) else "ompi"
 
 
 def is_spaced(head: bytes) -> bool:

@@ -27,13 +27,14 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple, Optional
 
 from ahocorasick_rs import BytesAhoCorasick
 
 from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.scan.demux import HEAD_BYTES, STAMP, TAG, demultiplex, is_spaced
+from dlperf_hpc.logs.scan.demux import HEAD_BYTES, STAMP, TAG, demultiplex, tagged_by
 from dlperf_hpc.logs.scanned import Evidence
 
 CONTAINER = "container"
@@ -51,8 +52,6 @@ _UNMISTAKABLE = re.compile(rf"(?:{STAMP})?{TAG} ?|{_TORCHRUN}")
 _TORCHRUN_STARTS = ("[rank", "[default")
 _MARKS = ("\x1b", "]<std", *_TORCHRUN_STARTS)
 _UNMISTAKABLE_STARTS = ("[", *"MTWFS")  # a bracket or a day's name
-_ANY_TAG = re.compile(TAG.encode())
-_GLOO_TAG = re.compile(rb"\[[0-9]{1,9}\]<std")
 
 _HOST = r"(?P<host>[A-Za-z0-9][A-Za-z0-9._-]{0,252}):(?: |\Z)"
 _PDSH = re.compile(rf"(?:pdsh@[A-Za-z0-9._-]{{1,253}}: )?{_HOST}")
@@ -181,22 +180,12 @@ def detect_launcher(head: bytes) -> LinePrefixes:
     tagged if it has one tag to twenty lines: no other program writes tags. The text behind the
     tags, or behind the first prefix, may have prefixes of its own."""
     head = head[:HEAD_BYTES]
-    tagged_by = _tagged_by(head)
-    if tagged_by:
+    by = tagged_by(head)
+    if by:
         head = b"\n".join(chunk.data for chunk in demultiplex([head]))
     forms = _forms(head)
-    names = [tagged_by, *(form.name for form in forms), "none"]
-    return LinePrefixes(next(filter(None, names)), bool(tagged_by), tuple(forms))
-
-
-def _tagged_by(head: bytes) -> str:
-    """The launcher that writes the tags on the lines, or "" if there are none."""
-    tags = [tag[0] for tag in _ANY_TAG.finditer(head)] if b"]<std" in head else []
-    if not tags or 20 * len(tags) < head.count(b"\n"):
-        return ""
-    gloo = sum(_GLOO_TAG.match(tag) is not None for tag in tags)
-    # A lone number and a blank is PRRTE's "rank" output.
-    return "horovodrun" if 2 * gloo > len(tags) and not is_spaced(head) else "ompi"
+    names = [by, *(form.name for form in forms), "none"]
+    return LinePrefixes(next(filter(None, names)), bool(by), tuple(forms))
 
 
 def _forms(head: bytes) -> list[Form]:
@@ -336,81 +325,158 @@ def _origin(found: re.Match[str], outer: int | None, host: str | None) -> _Origi
 # --- command lines that a script prints, and torchrun's own ``min_nodes        : 2``
 #
 # They belong to no program: the settings count only in a file in which a format is recognised. A
-# shell's variable is no value, and only torchrun's one node is taken for a default.
-
-_VALUE = r"[= ]{1,2}['\"]?"
-_PER_NODE = re.compile(rf"--nproc[-_]per[-_]node{_VALUE}([0-9]{{1,4}})\b")
-_NNODES = re.compile(rf"--nnodes{_VALUE}([0-9]{{1,5}})(?::([0-9]{{1,5}}))?(?![0-9:])")
-_TORCHRUN_COMMAND = re.compile(r"\b(?:torchrun|torch\.distributed\.(?:run|launch)|-?-standalone)\b")
-_SRUN = re.compile("srun ")
-_SRUN_NODES = re.compile(rf"(?:--nodes{_VALUE}|\s-N ?)([0-9]{{1,5}})(?![-0-9,])")
-_PROCESSES = re.compile(r"\s(?:-np|-n|--num-proc|--np)[= ]([0-9]{1,6})\b")
-_HOSTS = re.compile(
-    r"\s(?:-H|--hosts?)[= ]((?:[\w.-]{1,255}:[0-9]{1,4},){0,4096}[\w.-]{1,255}:[0-9]{1,4})(?=\s)"
-)
-_NUM_NODES = re.compile(rf"--num_nodes{_VALUE}([0-9]{{1,5}})\b")
-_NUM_GPUS = re.compile(rf"--num_gpus{_VALUE}([0-9]{{1,4}})\b")
-_MACHINES = re.compile(rf"--num_machines{_VALUE}([0-9]{{1,5}})\b")
-_NUM_PROCESSES = re.compile(rf"--num_processes{_VALUE}([0-9]{{1,6}})\b")
-_BATCH = re.compile(rf"--per_device_train_batch_size{_VALUE}([0-9]{{1,7}})\b")
-_ELASTIC = re.compile(r"^\s*(min_nodes|nproc_per_node)\s*: ([0-9]{1,5})\s*$")
-_ELASTIC_FACTS = {"min_nodes": "nodes", "nproc_per_node": "gpus_per_node"}
-_PROGRAM = re.compile(r"\.py\b|\bpython|\btorchrun\b")
+# shell's variable is no value. How processes lie on nodes is taken where the line alone says so:
+# not from a hostfile, nor from a number of processes by itself.
 
 
-# What shows the launcher, and the settings that it is given.
+class _Launcher(NamedTuple):
+    """How a launcher's command begins, and what its options say. ``nodes`` is their number where no
+    option says it. One process on each node may have all its GPUs, unless ``own``: each process has
+    one, whatever their number."""
+
+    command: str
+    says: Mapping[str, str]
+    own: bool = True
+    nodes: str = ""
+
+
+def _says(**options: str) -> dict[str, str]:
+    """What options say, by their names without dashes; ``_`` is ``-``."""
+    return {name: what for what, names in options.items() for name in names.split()}
+
+
+_TORCHRUN_SAYS = _says(nodes="nnodes", per_node="nproc-per-node")
+_DEEPSPEED = _says(nodes="num-nodes", per_node="num-gpus", include="include i")
+_ACCELERATE = _says(nodes="num-machines", processes="num-processes")
+_MPI = _says(processes="np n c", per_node="npernode N ppn perhost map-by", hosts="H host hosts")
+_HOROVOD = _says(processes="np n num-proc", hosts="H hosts", elastic="min-np min-num-proc")
+_JSRUN = _says(sets="n nrs", sets_per_node="r rs-per-host", gpus_of_set="g gpu-per-rs")
+_SRUN_SAYS = _says(nodes="N nodes", processes="n ntasks", per_node="ntasks-per-node")
 _LAUNCHERS = (
-    (_PER_NODE, {"gpus_per_node": _PER_NODE}),  # torchrun
-    (_NUM_GPUS, {"gpus_per_node": _NUM_GPUS, "nodes": _NUM_NODES}),  # deepspeed
-    (_MACHINES, {"nodes": _MACHINES, "devices": _NUM_PROCESSES}),  # accelerate
-    (_SRUN, {"nodes": _SRUN_NODES}),
+    _Launcher(r"(?:mpirun|mpiexec|orterun)(?:\.[a-z]{2,10})?", _MPI, own=False),
+    _Launcher("srun", _SRUN_SAYS, own=False),
+    _Launcher("aprun", _says(processes="n", per_node="N"), own=False),
+    _Launcher("jsrun", _JSRUN),
+    _Launcher("horovodrun", _HOROVOD),
+    _Launcher(r"(?:torchrun|torch\.distributed\.(?:run|launch))", _TORCHRUN_SAYS, nodes="1"),
+    _Launcher("deepspeed", _DEEPSPEED),
+    _Launcher("accelerate launch", _ACCELERATE),
 )
+_OF_PROGRAMS = _Launcher("", {**_TORCHRUN_SAYS, **_DEEPSPEED, **_ACCELERATE})
+"""What a program's own options say where no launcher does."""
+
+_COMMAND = re.compile(
+    rf"(?<![\w.-])(?:{'|'.join([f'({each.command})' for each in _LAUNCHERS])})(?=\s)"
+)
+_IS_PROGRAM = re.compile(r"(?:\S{0,500}/)?(?:python[0-9.]{0,8}|\S{1,500}\.(?:py|sh))")
+_QUOTES = "'\"\\"
+_NUMBER = re.compile(r"(?:ppr:)?([0-9]{1,6})(?:[:-](?:\1(?![0-9])|(?:node|host)\b.*))?")
+_MOST_WORDS = 1000
+_BATCH = re.compile(r"--per_device_train_batch_size[= ]{1,2}['\"]?([0-9]{1,7})\b")
+_ELASTIC = re.compile(r"^\s*(min_nodes|max_nodes|nproc_per_node)\s*: ([0-9]{1,5})\s*$")
+_PROGRAM = re.compile(r"\.py\b|\bpython|\btorchrun\b|\baccelerate launch\b")
 
 
 def _read_command(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """The nodes and devices of a command line, and the batch that it gives to its program."""
     text = line.text
     if match := _ELASTIC.search(text):
-        builder.fact(line, _ELASTIC_FACTS[match[1]], match[2])
+        _read_elastic(line, builder, match[1], match[2])
         return
     if match := _BATCH.search(text):
         builder.fact(line, "batch_size", match[1])
     if _PROGRAM.search(text):
-        _read_launcher(line, builder)
+        for name, value in _topology_of(text).items():
+            builder.fact(line, name, value)
 
 
-def _read_launcher(line: Line, builder: ReadingBuilder) -> None:
-    for sign, settings in _LAUNCHERS:
-        if sign.search(line.text):
-            for name, pattern in settings.items():
-                if match := pattern.search(line.text):
-                    builder.fact(line, name, match[1])
-            if sign is _PER_NODE:
-                _read_nnodes(line, builder)
-            return
-    if "mpirun " in line.text or "horovodrun " in line.text:
-        _read_hosts(line, builder)
+def _read_elastic(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
+    """torchrun's own settings: so many nodes at least, and at most."""
+    if name == "nproc_per_node":
+        builder.fact(line, "gpus_per_node", value)
+    elif name == "min_nodes":
+        builder.state["min_nodes"] = value
+    elif builder.state.get("min_nodes") == value:
+        builder.fact(line, "nodes", value)
 
 
-def _read_nnodes(line: Line, builder: ReadingBuilder) -> None:
-    nodes, text = _NNODES.search(line.text), line.text
-    if nodes is not None:
-        if nodes[2] in (None, nodes[1]):
-            builder.fact(line, "nodes", nodes[1])
-    elif "--nnodes" not in text and _TORCHRUN_COMMAND.search(text) and "srun " not in text:
-        builder.fact(line, "nodes", 1)
+def _topology_of(text: str) -> dict[str, int]:
+    """What a command line says of nodes and devices. Of a launcher that starts another one, the
+    nodes count."""
+    told = _devices(_OF_PROGRAMS, _options(text.split(), _OF_PROGRAMS.says))
+    commands = list(_COMMAND.finditer(text))
+    ends = [*(each.start() for each in commands[1:]), len(text)]
+    for at, (command, end) in enumerate(zip(commands, ends)):
+        launcher = _LAUNCHERS[(command.lastindex or 1) - 1]
+        said = _options(text[command.end() : end].split(), launcher.says)
+        if not at and not text.rstrip().endswith("\\"):  # the rest may stand on the next line
+            said.setdefault("nodes", launcher.nodes)
+        told.update(_devices(launcher, said))
+        if at + 1 < len(commands):
+            told.pop("gpus_per_node", None)
+    return told
 
 
-def _read_hosts(line: Line, builder: ReadingBuilder) -> None:
-    """Hosts and their slots, if the processes fill them."""
-    hosts, processes = _HOSTS.search(line.text), _PROCESSES.search(line.text)
-    if hosts is None:
-        return
-    slots = {host.rsplit(":", 1)[1] for host in hosts[1].split(",")}
-    count = hosts[1].count(",") + 1
-    if len(slots) == 1 and (processes is None or int(processes[1]) == count * int(*slots)):
-        builder.fact(line, "nodes", count)
-        builder.fact(line, "gpus_per_node", slots.pop())
+def _options(words: Iterable[str], says: Mapping[str, str]) -> dict[str, str]:
+    """The values of options before the program, by what they say."""
+    found, waits = {}, ""
+    for word in itertools.islice(words, _MOST_WORDS):
+        bare = word.strip(_QUOTES)
+        name, given, value = bare.partition("=")
+        key = name.lstrip("-").replace("_", "-")
+        if key[1:].isdigit() and name[1:2] != "-":  # -N2
+            key, given, value = key[0], "=", key[1:]
+        if waits:
+            found[waits], waits = bare, ""
+        elif bare.startswith("-") and key in says:
+            waits = "" if given else says[key]
+            found[says[key]] = value.strip(_QUOTES)
+        elif _IS_PROGRAM.fullmatch(bare) and says is not _OF_PROGRAMS.says:
+            break
+    return found
+
+
+def _devices(launcher: _Launcher, said: Mapping[str, str]) -> dict[str, int]:
+    """Nodes and GPUs per node by the values of a launcher's options, as far as they are certain."""
+    numbers = {name: _number(value) for name, value in said.items() if value}
+    nodes, per_node, processes = map(numbers.get, ("nodes", "per_node", "processes"))
+    if "sets" in said:
+        processes = _times(numbers.get("sets"), numbers.get("gpus_of_set"))
+        per_node = _times(numbers.get("sets_per_node"), numbers.get("gpus_of_set"))
+    for hosts in filter(None, (_slots(said, "hosts", ","), _slots(said, "include", "@"))):
+        nodes, per_node = hosts
+        processes = processes if "processes" in said else nodes * per_node
+        if processes is None:
+            return {}
+    if processes and per_node and not nodes:
+        nodes = processes // per_node
+    if processes and nodes and not per_node:
+        per_node = processes // nodes
+    if "elastic" in said or (processes and processes != (nodes or 0) * (per_node or 0)):
+        return {}
+    found = {"nodes": nodes, "gpus_per_node": per_node if launcher.own or per_node != 1 else None}
+    return {name: value for name, value in found.items() if value}
+
+
+def _number(value: str) -> int | None:
+    """A whole number, also ``2:2`` nodes and ``ppr:8:node``; None of anything else."""
+    match = _NUMBER.fullmatch(value)
+    return int(match[1]) if match else None
+
+
+def _times(one: int | None, other: int | None) -> int | None:
+    return one * other if one and other else None
+
+
+def _slots(said: Mapping[str, str], name: str, between: str) -> tuple[int, int] | None:
+    """The number of hosts and of the slots on each: ``a:4,b:4``, ``a:0,1@b:0,1``. None if these
+    are not named, or are not the same on all."""
+    hosts, counts = said.get(name, "").split(between), set()
+    for host in hosts:
+        slots = host.partition(":")[2]
+        counts.add(slots.count(",") + 1 if between == "@" and slots else _number(slots) or 0)
+    count = counts.pop()
+    return (len(hosts), count) if count and not counts else None
 
 
 LAUNCH = Format(
@@ -421,7 +487,8 @@ LAUNCH = Format(
     literals=(),
     own=(LinePattern(take=_read_command),),
     facts_literals=(
-        *("nproc", "min_nodes ", "srun ", "mpirun ", "horovodrun "),
-        *("--num_gpus", "--num_machines", "--per_device_train_batch_size"),
+        *("nproc", "min_nodes ", "max_nodes ", "srun ", "aprun ", "mpirun ", "mpiexec"),
+        *("horovodrun ", "deepspeed --", "accelerate launch ", "--num_gpus", "--num_machines"),
+        "--per_device_train_batch_size",
     ),
 )

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.names import facts_of_path
@@ -22,10 +23,17 @@ HOROVOD = [
 ]
 
 
-def read(tmp_path: Path, lines: list[str]) -> RunResult:
+STEPS = [
+    f" iteration {n:8d}/     500 | consumed samples: {64 * n:12d} | elapsed time per iteration"
+    f" (ms): 500.0 | learning rate: 1.500E-04 | global batch size:    64 | lm loss: 2.6E+00 |"
+    for n in range(1, 131)
+]
+
+
+def read(tmp_path: Path, lines: list[str], **stated: int) -> RunResult:
     log = tmp_path / "run.log"
     log.write_text("\n".join(lines) + "\n")
-    (result,) = gather([log], rule(), {}, ScanCache(None)).results
+    (result,) = gather([log], rule(), stated, ScanCache(None)).results
     return result
 
 
@@ -54,6 +62,99 @@ def test_a_launch_line_says_how_devices_lie_on_nodes(
     result = read(tmp_path, [launch, *horovod(devices)])
     assert str(result.run.case.topology) == topology
     assert not any("--nodes" in warning for warning in result.warnings)
+
+
+SAID = {
+    # Open MPI (mpirun(1) of 4.1), Azure's recipes of nccl-tests
+    "mpirun --np 16 -H a01:8,a02:8 -bind-to none python train.py": "2n8g",
+    "mpirun --bind-to none --map-by slot -n 8 -H a01:4,a02:4 python train.py -n 3": "2n4g",
+    "mpirun --allow-run-as-root -np 16 --map-by ppr:8:node -x NCCL_DEBUG=WARN python t.py": "2n8g",
+    "/opt/ompi/bin/mpirun -np 16 --hostfile hosts -npernode 8 python train.py": "2n8g",
+    "mpirun -np 2 -H a01:1,a02:1 torchrun --nnodes 2 --nproc_per_node 8 train.py": "2n8g",
+    # MPICH and Intel MPI, as Argonne's users start PyTorch
+    "mpiexec -n 16 --ppn 4 --depth 8 --cpu-bind depth python -m diffgenslm.train": "4n4g",
+    "mpiexec.hydra -n 16 -ppn 8 -f hostfile python train.py": "2n8g",
+    "mpirun -n 16 -perhost 8 -hosts a01,a02 python train.py": "2n8g",
+    # srun(1)
+    "srun -N2 -n16 python train.py": "2n8g",
+    "+ srun -l -N 4 --ntasks-per-node=8 --gres=gpu:8 python train.py --nodes 2": "4n8g",
+    "srun --nodes=2 --ntasks=16 --cpus-per-task=8 python train.py": "2n8g",
+    "srun -N 2 --ntasks-per-node=1 bash -c 'torchrun --nproc_per_node=8 train.py'": "2n8g",
+    "srun --nodes=4 python -m torch.distributed.run --nproc_per_node=4 train.py": "4n4g",
+    # torchrun's documents
+    "torchrun --nnodes=2:2 --nproc-per-node=8 train.py": "2n8g",
+    "+ torchrun '--nproc_per_node=8' train.py": "1n8g",
+    "python -m torch.distributed.launch --nproc_per_node=8 --nnodes=2 t.py --nnodes 9": "2n8g",
+    # accelerate's and DeepSpeed's
+    "accelerate launch --multi_gpu --num_processes=16 --num_machines=2 -m axolotl.cli": "2n8g",
+    "deepspeed --include=worker-0:0,1,2,3@worker-1:0,1,2,3 train.py": "2n4g",
+    "deepspeed --num_gpus=8 --num_nodes=2 train.py --deepspeed ds.json": "2n8g",
+    "horovodrun --num-proc 8 --hosts a01:4,a02:4 python train.py": "2n4g",
+    # Summit's jsrun, as in a script of ignatovmg's; Theta's aprun
+    "jsrun -n 270 -r 6 -a 1 -g 1 -c 4 python train.py": "45n6g",
+    "jsrun -n2 -r1 -a1 -g6 -c42 python train.py": "2n6g",
+    "aprun -n 20 -N 4 -d 2 python train.py": "5n4g",
+}
+
+
+@pytest.mark.parametrize(("launch", "topology"), SAID.items(), ids=map(str, range(len(SAID))))
+def test_the_launcher_s_own_options_count(tmp_path: Path, launch: str, topology: str) -> None:
+    """The program says nothing of devices (BERT's lines of Megatron-LM)."""
+    result = read(tmp_path, [launch, *STEPS])
+    assert str(result.run.case.topology) == topology
+    assert not any("--nodes" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize(
+    "launch",
+    [
+        "mpirun -np 16 --hostfile hosts python train.py",
+        "mpirun -np $NP -H a01:8,a02:8 python train.py",
+        "mpirun -np 16 -hosts a01,a02 python train.py",
+        "mpirun -np 4 -ppn 8 python train.py",
+        "mpirun -np 2 -H a01:1,a02:1 python train.py",
+        "srun -N 2-4 -n 16 python train.py",
+        "srun -n 16 python train.py",
+        "torchrun --nnodes=1:4 --nproc_per_node=8 train.py",
+        "torchrun --nproc_per_node=8 \\",
+        "torchrun --standalone --nproc_per_node=gpu train.py",
+        "  min_nodes        : 1\n  max_nodes        : 4\n  nproc_per_node   : 8",
+        "accelerate launch --num_processes 8 train.py",
+        "deepspeed --hostfile=hosts train.py",
+        "horovodrun -np 8 --min-np 4 --max-np 12 --host-discovery-script ./d.sh python train.py",
+        "jsrun -n 12 -a 1 -g 1 python train.py",
+    ],
+)
+def test_a_topology_that_no_line_says_is_not_known(tmp_path: Path, launch: str) -> None:
+    log = tmp_path / "run.log"
+    log.write_text("\n".join([launch, *STEPS]) + "\n")
+    with pytest.raises(LedgerError, match="--nodes"):
+        gather([log], rule(), {}, ScanCache(None))
+
+
+SPLIT = """torchrun --nnodes 1 --nproc_per_node 8 train.py
+  Instantaneous batch size per device = 4
+  Total train batch size (w. parallel, distributed & accumulation) = 8
+  Gradient Accumulation steps = 2
+{'train_runtime': 100.0, 'train_samples_per_second': 64.0, 'train_steps_per_second': 8.0, 'epoch': 1.0}
+""".splitlines()  # noqa: E501 - one line
+
+
+def test_copies_of_a_model_that_is_split_are_no_devices(tmp_path: Path) -> None:
+    """Trainer.get_total_train_batch_size of transformers 5 divides the processes by tp_size: eight
+    devices with one copy of the model between them were 1n1g."""
+    result = read(tmp_path, SPLIT)
+    assert (str(result.run.case.topology), result.run.case.batch_size) == ("1n8g", 4)
+    assert result.samples_per_s == pytest.approx(64.0)
+    assert any("1 copies of the model, on 8 devices" in warning for warning in result.warnings)
+    # By the user, where the log has no command line that says it, and by nobody.
+    assert str(read(tmp_path, SPLIT[1:], nodes=1, gpus_per_node=8).run.case.topology) == "1n8g"
+    assert str(read(tmp_path, SPLIT[1:]).run.case.topology) == "1n1g"
+    with pytest.raises(LedgerError, match="--nodes"):
+        read(tmp_path, ["train.py --tp_size 8", *SPLIT[1:]])
+    elastic = "torchrun --nnodes 1:4 --nproc_per_node 8 train.py"
+    with pytest.raises(LedgerError, match="--nodes"):
+        read(tmp_path, [elastic, *SPLIT[1:]])
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ STEP_MS = 500.0
 def log(
     hour: int = 10, last: int = 130, batch: int = 64, offset: float = 0.0, stamped: bool = True
 ) -> str:
-    """A rank's lines, as Megatron-LM prints them; ranks differ by parts of a second."""
+    """A rank's lines, as Megatron-LM prints them; ranks differ by parts of a second, and after the
+    figures that are read."""
     lines = []
     for n in range(1, last + 1):
         minute, second = divmod(n * STEP_MS / 1000 + offset, 60)
@@ -25,7 +26,7 @@ def log(
         lines.append(
             f"{stamp} iteration {n:8d}/     500 | consumed samples: {batch * n:12d} | elapsed time"
             f" per iteration (ms): {STEP_MS:.1f} | learning rate: 1.500E-04 | global batch size:"
-            f" {batch:5d} | lm loss: 2.6E+00 | loss scale: 1.0 |"
+            f" {batch:5d} | lm loss: 2.6E+00 | loss scale: {1 + offset} |"
         )
     return "\n".join(lines) + "\n"
 

@@ -305,7 +305,7 @@ def test_unsloths_banner_has_the_settings(banner: str, batch: int, devices: int)
     drawn = "".join("\r" + bar(n, 196, clock(2 * n), "2.00s/it") for n in range(1, 131))
     ran = result(tokenized + banner + drawn + "\n")
     assert ran.samples_per_s == pytest.approx(batch / 2)
-    assert facts(banner + drawn + "\n")["devices"] == devices
+    assert facts(banner + drawn + "\n")["replicas"] == devices
 
 
 SWIFT = [

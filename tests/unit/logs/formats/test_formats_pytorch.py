@@ -343,7 +343,7 @@ def test_hugging_faces_settings() -> None:
         "batch_size": 8,
         "global_batch": 1024,
         "accumulation": 16,
-        "devices": 8,
+        "replicas": 8,
     }
     assert reads(TRAINER, head).facts == []
 
