@@ -76,7 +76,7 @@ class ReadingBuilder:
         self.facts: list[Fact] = []
         self.epochs: list[Epoch] = []
         self.notes: list[Note] = []
-        self.ahead: dict[str, float | str] = {}
+        self.ahead: dict[str, Any] = {}
         """Figures of the iteration that is printed next."""
         self.state: dict[str, Any] = {}
         """For a format whose lines explain one another (a table's head and its rows)."""

@@ -1,7 +1,8 @@
 """What a log format is: the forms of its lines.
 
-``formats.json`` declares the formats, and a module in :mod:`dlperf_hpc.logs.formats` has the lines
-of one family in its ``LINES``. A format's ``literals`` are fixed strings; a line that holds none of
+Two tables declare the formats: ``formats.json`` those whose lines a module of
+:mod:`dlperf_hpc.logs.formats` reads, in its ``LINES``, ``pattern_formats.json`` those for which
+patterns are enough. A format's ``literals`` are fixed strings; a line that holds none of
 them is never shown to it. Its patterns (:class:`LinePattern`) take the figures out of a line, as
 they are printed, and add them to a :class:`ReadingBuilder`; they convert no unit that
 :class:`~dlperf_hpc.logs.scanned.Printed` can name, average nothing and decide nothing.
@@ -42,8 +43,10 @@ OUR_OWN = "dlperf"
 
 _LEAST = {"printed": math.ulp(0.0)}  # a speed or a time is above 0
 _DIGITS = 15  # of an iteration's number, at most
-_FIGURES = {"iteration", "index", "total"}
-_ALONE = {"epoch", "only_epoch"}  # groups of lines that are read one by one
+_NUMBERS = {"iteration", "index"}
+_FIGURES = {*_NUMBERS, "printed", "total"}
+_ALONE = {"epoch", "only_epoch", "power"}  # groups of lines that are read one by one
+_POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
 _MEMORY = {"memory_gib": 1024.0, "memory_bytes": 2.0**-20}  # groups, and what makes MB of them
 _FLOATS = ("printed", "loss", "lr", "memory_mb", "global_batch", "consumed")
 
@@ -63,15 +66,18 @@ class LinePattern:
     hold.
 
     Groups are the fields of a :class:`~dlperf_hpc.logs.scanned.LogStep` (``iteration`` or, if it
-    counts from 0, ``index``; with ``epoch`` it begins anew with each, with ``only_epoch`` as the
-    mean beside it does, so that only the first is read; ``printed``, ``memory_gib``, ...),
-    ``total``, a figure of the whole run that is called ``name`` and is in ``unit``, settings by
-    their names in ``FACTS``, and time stamps by their names in ``CLOCKS``. ``clock`` names the
-    stamp that stands before what the pattern finds. Settings are ``held`` back if any program may
-    print them so. A line with a ``note`` is only noted, one that is ``passed_over`` is
-    another format's. ``take`` does what a pattern cannot say with the line and its groups. ``find``
-    looks for a pattern that is not one of Python's: it gives a text's groups, None if there is
-    nothing to be found.
+    counts from 0, ``index``; with ``epoch`` it begins anew with each, which has ``length`` of them,
+    with ``only_epoch`` as the mean beside it does, so that only the first is read; ``printed``,
+    with ``power`` in thousands (K) or more, ``memory_gib``, ...), ``total``, a figure of the whole
+    run that is called ``name`` and is in ``unit``, settings by their names in ``FACTS``, and time
+    stamps by their names in ``CLOCKS``. ``clock`` names the stamp that stands before what the
+    pattern finds. Settings are ``held`` back if any program may print them so. Figures of a line
+    ``ahead``, the iteration's number among them, belong to the speed that one of the next lines
+    prints. A speed that is a mean over the last ``window`` iterations is read at multiples of
+    ``window`` alone. A line with a ``note`` is only noted, one that is ``passed_over`` is another
+    format's. ``take`` does what a pattern cannot say with the line and its groups. ``find`` looks
+    for a pattern that is not one of Python's: it gives a text's groups, None if there is nothing to
+    be found.
 
     Lines that follow each other are taken apart by one call, if the pattern finds each of them, and
     ``usual``, which is given the builder and the lines' groups, is true. If it is not, ``take``
@@ -91,6 +97,8 @@ class LinePattern:
     usual: Callable[[ReadingBuilder, Columns], bool] | None = None
     then: Callable[[ReadingBuilder, Sequence[int] | None], None] = lambda builder, ranks: None
     passed_over: bool = False
+    ahead: bool = False
+    window: int = 0
 
     def of_another(
         self, usual: Callable[[ReadingBuilder, Columns], bool] | None = None
@@ -174,7 +182,13 @@ class LinePattern:
         if self.find is not None:
             return False
         names = self._many.groupindex
-        alone = self.note or _ALONE & names.keys() or (self.take and not self.usual)
+        alone = (
+            self.note
+            or self.ahead
+            or self.window
+            or _ALONE & names.keys()
+            or (self.take and not self.usual)
+        )
         counts = self.passed_over or "index" in names or "iteration" in names
         return bool(counts and not alone)
 
@@ -203,6 +217,11 @@ class LinePattern:
         self, line: Line, builder: ReadingBuilder, groups: Mapping[str, str], before: str
     ) -> None:
         """What a line states."""
+        if self.ahead:
+            if _NUMBERS & groups.keys():
+                builder.ahead.clear()
+            builder.ahead |= self._figures(line, builder, groups, before)
+            return
         if _FIGURES & groups.keys():
             builder.release_held()
         state = builder.hold if self.held else builder.fact
@@ -219,20 +238,45 @@ class LinePattern:
         """The iteration that a line prints."""
         if "only_epoch" in groups and builder.later_epoch(line, groups["only_epoch"]):
             return
-        done = one_more(groups["index"]) if "index" in groups else groups["iteration"]
-        if "epoch" in groups:
-            done = builder.over_epochs(line, int(groups["epoch"]), int(done))
-        columns = {name: [text] for name, text in groups.items()}
-        stamps, kind = self._stamps({**columns, "before": [before]})
-        figures: dict[str, Any] = dict(builder.ahead)
-        figures |= {name: without_commas(groups[name]) for name in _FLOATS if name in groups}
-        for name in _MEMORY.keys() & groups.keys():
-            figures["memory_mb"] = _MEMORY[name] * float(groups[name])
+        figures = {**builder.ahead, **self._figures(line, builder, groups, before)}
         builder.ahead.clear()
-        known = len(builder.steps)
-        builder.step(line, done, stamp=stamps[0] if stamps else None, stamps=kind, **figures)
+        done, known = figures.pop("iteration", None), len(builder.steps)
+        if done is None:
+            return
+        if self.window and int(done) % self.window:
+            builder.recognise(line)
+            return
+        builder.step(line, done, **figures)
         if len(builder.steps) > known:
             self.then(builder, None if line.rank is None else [line.rank])
+
+    def _figures(
+        self, line: Line, builder: ReadingBuilder, groups: Mapping[str, str], before: str
+    ) -> dict[str, Any]:
+        """An iteration's figures by their names, those that a line prints."""
+        figures: dict[str, Any] = {}
+        if _NUMBERS & groups.keys():
+            figures["iteration"] = _iteration(line, builder, groups)
+        columns = {name: [text] for name, text in groups.items()}
+        stamps, kind = self._stamps({**columns, "before": [before]})
+        if stamps:
+            figures |= {"stamp": stamps[0], "stamps": kind}
+        figures |= {name: without_commas(groups[name]) for name in _FLOATS if name in groups}
+        if "power" in groups:
+            figures["printed"] = float(figures["printed"]) * _POWERS[groups["power"]]
+        for name in _MEMORY.keys() & groups.keys():
+            figures["memory_mb"] = _MEMORY[name] * float(groups[name])
+        return figures
+
+
+def _iteration(line: Line, builder: ReadingBuilder, groups: Mapping[str, str]) -> int | str | None:
+    """How many iterations are done; None for a line that states another epoch than those before."""
+    done = one_more(groups["index"]) if "index" in groups else groups["iteration"]
+    if "epoch" not in groups:
+        return done
+    if "length" in groups:
+        return builder.in_epoch(line, int(groups["epoch"]), int(done), int(groups["length"]))
+    return builder.over_epochs(line, int(groups["epoch"]), int(done))
 
 
 def _setting(name: str, text: str) -> str:

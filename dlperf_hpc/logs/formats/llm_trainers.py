@@ -308,15 +308,6 @@ _LITGPT = LinePattern(
 
 # --- nanotron
 
-_POWERS = {"": 1.0, "K": 1e3, "M": 1e6, "G": 1e9, "B": 1e9, "T": 1e12}
-
-
-def _read_nanotron(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    builder.release_held()
-    speed = float(found["rate"]) * _POWERS[found["power"]]
-    builder.step(line, found["done"], printed=speed, loss=found["loss"], lr=found["lr"])
-
-
 _NANOTRON = (
     LinePattern(
         r"\bmbs: [0-9]{1,9} \| grad_accum: (?P<accumulation>[0-9]{1,9}) \|"
@@ -325,13 +316,12 @@ _NANOTRON = (
         held=True,
     ),
     LinePattern(
-        rf"{word('iteration: ')}(?P<done>{COUNT}) / {COUNT} (?=\| )"
+        rf"{word('iteration: ')}(?P<iteration>{COUNT}) / {COUNT} (?=\| )"
         + further(
-            r"\| tokens_per_sec: (?P<rate>[0-9]{1,15}(?:\.[0-9]{1,20})?)(?P<power>[KMGBT]?) \|"
+            r"\| tokens_per_sec: (?P<printed>[0-9]{1,15}(?:\.[0-9]{1,20})?)(?P<power>[KMGBT]?) \|"
         )
         + perhaps(rf"\| lm_loss: (?P<loss>{NUMBER}) \|")
-        + perhaps(rf"\| lr: (?P<lr>{NUMBER}) \|"),
-        take=_read_nanotron,
+        + perhaps(rf"\| lr: (?P<lr>{NUMBER}) \|")
     ),
 )
 

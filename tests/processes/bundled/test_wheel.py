@@ -55,7 +55,7 @@ def test_the_wheel_brings_the_folders(tmp_path_factory: pytest.TempPathFactory) 
     rest = {name for name in found if not name.startswith(top)} - modules
     info = f"dlperf_hpc-{__version__}.dist-info/"
     ours = {"py.typed", "published/published.csv", "published/README.md", "logs/recognised.toml"}
-    ours |= {"logs/formats.json", "meant.toml"}
+    ours |= {"logs/formats.json", "logs/pattern_formats.json", "meant.toml"}
     page = ROOT / "dlperf_hpc" / "reporting" / "page"
     parts = [*page.glob("page.*"), *page.glob("vendor/*")]
     ours |= {path.relative_to(ROOT / "dlperf_hpc").as_posix() for path in parts}

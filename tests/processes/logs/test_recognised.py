@@ -25,7 +25,7 @@ from dlperf_hpc.logs.scan.sources import Source, find
 # ruff: noqa: E501 - a log's line is as long as it is
 
 LINES = {
-    "fairseq": "2021-03-04 05:06:07 | INFO | train_inner | epoch 001:   1500 / 20368 loss=8.2, wps=71.3, ups=0.05, wpb=1513, bsz=80",
+    "fairseq before 2020": "| epoch 001:   1500 / 20368 loss=8.2, nll_loss=7.1, ppl=132.5, wps=24000, ups=5, wpb=3500.000, bsz=120.000",
     "ESPnet": "[gpu7] 2021-03-04 05:06:07,123 (trainer:464) INFO: 3epoch:train:101-200batch: iter_time=0.002, forward_time=0.156, loss=41.9",
     "Chainer (ESPnet 1)": "   0.62500 iters/sec. Estimated time to finish: 1 day, 5:12:30.250000.",
     "OpenNMT-py": "[2019-03-04 05:06:07,389 INFO] Step 150/10000; acc:   1.01; ppl: 927.77; xent: 6.83; lr: 0.00002; 5909/6255 tok/s;    306 sec",
@@ -39,13 +39,9 @@ LINES = {
     "AllenNLP": "2019-03-04 05:06:07,697 - INFO - allennlp.training.trainer - Epoch 1/39",
     "Flair": "2021-03-04 05:06:07,913 epoch 2 - iter 30/219 - loss 11.25931536 - samples/sec: 21.50 - lr: 0.000500",
     "spaCy": "E    #       LOSS TOK2VEC  LOSS NER  ENTS_F  ENTS_P  ENTS_R  SCORE",
-    "Composer (LLM Foundry)": "\t Train throughput/device/samples_per_sec: 1.25",
-    "OLMo": "    throughput/device/tokens_per_second=11,938",
-    "MindFormers": "2025-03-04 05:06:07,308 - [mindformers/core/callback/callback.py:529] - INFO - { Epoch:[  1/  2], step:[    2/   19], loss: 9.6",
-    "InternEvo": "training_metrics -- tflops=86.6 step=1 loss=9.6 tgs (tokens/gpu/second)=2917.95 lr=4e-07",
+    "icefall (batches of varying size, and no speed)": "2023-05-12 18:05:00,352 INFO [train.py:422] Epoch 0, batch 10, loss[loss=0.4561, over 2828.00 frames. ], tot_loss[loss=0.7076, over 22192.90 frames. ], batch size: 4",
     "Colossal-AI": "[03/04/23 05:06:07] INFO     colossalai - colossalai - INFO: /opt/colossalai/initialize.py:69 launch",
     "DeepSpeed-Chat": "Model Parameters: 1.388 B, Latency: 3.08s, TFLOPs: 19.34, Samples/sec: 9.68, Time/seq 0.10s, Batch Size: 32",
-    "verl": "step:3 - perf/total_num_tokens:431.0 - perf/time_per_step:29.4 - perf/throughput:330.4",
     "Transformer-XL or PyTorch's word_language_model": "| epoch   1 |   400/ 2983 batches | lr 20.00 | ms/batch 12.64 | loss  6.16",
     "Darknet": "1250: 3.125000, 3.250125 avg, 0.001000 rate, 9.500250 seconds, 80000 images",
     "PaddleDetection": "[03/04 05:06:07] ppdet.engine INFO: Epoch: [1] [ 20/87] learning_rate: 0.000033 loss: 3.9 ips: 8.1 images/s",
@@ -132,12 +128,12 @@ def test_a_file_that_is_read_has_no_program_and_a_sign_is_sought_in_the_beginnin
     tmp_path: Path,
 ) -> None:
     (sample,) = (path for path in samples() if path.stem == "maxtext")
-    noise, line = b"noise\n", LINES["fairseq"].encode()
+    noise, line = b"noise\n", LINES["Marian"].encode()
     contents = {
         "read.log": (line + b"\n" + sample.read_bytes(), ""),
-        "early.log": (noise * 1000 + line, "fairseq"),
+        "early.log": (noise * 1000 + line, "Marian"),
         "late.log": (noise * (HEAD_BYTES // len(noise) + 1) + line, ""),
-        "two.log": (LINES["vLLM"].encode() + b"\n" + line, "vLLM, fairseq"),
+        "two.log": (LINES["vLLM"].encode() + b"\n" + line, "vLLM, Marian"),
         "none.log": (noise, ""),
     }
     for name, (content, program) in contents.items():
@@ -152,18 +148,18 @@ def test_the_report_says_what_was_recognised(
     logs.mkdir()
     (sample,) = (path for path in samples() if path.stem == "maxtext")
     (logs / "a.log").write_bytes(sample.read_bytes())
-    (logs / "b.log").write_text(LINES["fairseq"] + "\n")
+    (logs / "b.log").write_text(LINES["Marian"] + "\n")
     (logs / "c.log").write_text("what is this?\n")
     for _ in range(2):  # the second time from the cache
         assert report([str(logs)]) == 0
         shown = capsys.readouterr()
-        assert "1 recognised (fairseq), no speed read, 1 in no known format" in shown.out
-        assert "b.log: recognised: fairseq, no speed read" in shown.err
+        assert "1 recognised (Marian), no speed read, 1 in no known format" in shown.out
+        assert "b.log: recognised: Marian, no speed read" in shown.err
         assert "no known format: 1 file (" in shown.err and "c.log" in shown.err
     told = json.loads((logs / "report" / "report.json").read_text())
-    assert f"{logs}/b.log: recognised: fairseq, no speed read" in told["unread"]
+    assert f"{logs}/b.log: recognised: Marian, no speed read" in told["unread"]
     assert told["foreign"] == [f"{logs}/c.log"]
-    assert "recognised: fairseq, no speed read" in (logs / "report" / "report.md").read_text()
+    assert "recognised: Marian, no speed read" in (logs / "report" / "report.md").read_text()
 
 
 def test_many_files_of_a_program_are_one_line_on_the_screen(
@@ -259,7 +255,7 @@ def test_the_commands_of_the_page_print_what_it_says(tmp_path: Path) -> None:
     (tmp_path / "custom.toml").write_text(table)
     custom = (sample.replace("step 20", f"step {n}") for n in range(1, 131))
     (tmp_path / "custom.log").write_text("".join(custom))
-    (tmp_path / "other.log").write_text(LINES["fairseq"] + "\n")
+    (tmp_path / "other.log").write_text(LINES["Marian"] + "\n")
     shims = tmp_path / "bin"
     shims.mkdir()
     for name, module in (("dlperf", "-m dlperf_hpc"), ("python", "")):
