@@ -57,8 +57,10 @@ _SHARING = "2 ranks on "
 
 def environment(device: str) -> Iterator[Finding]:
     """The facts that every other row rests on."""
+    from dlperf_hpc.train.torch.device import built_for
+
     torch = importlib.import_module("torch")
-    built = f"torch {torch.__version__}, CUDA {torch.version.cuda or 'none: built for CPUs'}"
+    built = f"torch {torch.__version__}, built for {built_for()}"
     yield Finding("versions", f"Python {platform.python_version()}, {built}")
     if device == "cuda" and not torch.cuda.is_available():
         yield judged(CARD, "torch.cuda.is_available() is False", "a card", False)

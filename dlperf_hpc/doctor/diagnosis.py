@@ -26,6 +26,7 @@ Facts = Mapping[str, Any]
 
 _CLOCK_S = 1.0  # a clock that is off by more is worth a word
 _ONE_ENVIRONMENT = "the nodes do not have the same environment: install it on a shared file system"
+_NVML_TO_DO = "the driver's libnvidia-ml.so.1 must be found on the nodes (in a container: --nv)"
 _NOT_MPI = "then run `dlperf doctor` again; the site profile's mpi is not to blame for this"
 # How MPICH (UCX, CMA) says that a rank may not look into another one of its node.
 _OTHER_MEMORY = re.compile(r"process_vm_readv failed|open\(file_name=/proc/\d+/fd/\d+")
@@ -200,8 +201,8 @@ def _module_words(found: Sequence[Facts]) -> str:
     """A module's version, what it was built with, and how slowly it is imported."""
     facts = found[0]
     details = [facts["library"]] if "library" in facts else []
-    if facts.get("cuda"):
-        details.append(f"CUDA {facts['cuda']}")
+    if "build" in facts:
+        details.append(f"built for {facts['build']}")
     slow = max(each.get("seconds", 0) for each in found)
     if slow >= 1:
         details.append(f"imported in {slow:.1f} s")
@@ -234,9 +235,9 @@ def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     if not having:
         return
     yield from _compiler(trial, having)
-    if any(node["gpus"]["source"] != "NVML" for node in having):
-        seen = "no nvidia-ml-py in this environment to ask"
-        yield trial.found("skipped", "gpu health", seen, "pip install nvidia-ml-py")
+    silent = [node for node in having if node["gpus"]["source"] != "NVML"]
+    if silent:
+        yield _without_nvml(trial, silent[0])
         return
     ill = [
         f"{node['host']} {each}" for node in having for each in _ailments(node["gpus"]["devices"])
@@ -247,6 +248,15 @@ def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
         return
     seen = "no uncorrected memory errors, no throttling, nobody else's processes"
     yield trial.found("ok", "gpu health", seen)
+
+
+def _without_nvml(trial: Trial, node: Facts) -> CheckResult:
+    why_not = node["gpus"].get("no_nvml", "")
+    if why_not and "ModuleNotFoundError" not in why_not:
+        seen = f"NVML does not answer on {node['host']}: {why_not}"
+        return trial.found("skipped", "gpu health", seen, _NVML_TO_DO)
+    seen = "no nvidia-ml-py in this environment to ask"
+    return trial.found("skipped", "gpu health", seen, "pip install nvidia-ml-py")
 
 
 def _compiler(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
@@ -262,8 +272,13 @@ def _compiler(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
 
 def _count(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
     wanted = trial.target.topology.gpus_per_node
-    seen = "; ".join(f"{node['host']} {_describe_gpus(node)}" for node in firsts)
+    hosts = dict[str, list[str]]()
+    for node in firsts:  # what several nodes have in common is said once
+        hosts.setdefault(_describe_gpus(node), []).append(node["host"])
+    seen = "; ".join(f"{listed(names)} {words}" for words, names in hosts.items())
     fewest = min((len(node["gpus"]["devices"] or []) for node in firsts), default=wanted)
+    if other := _of_other_builds(trial, firsts):
+        return other
     if fewest == 0:
         if "cuda" in trial.target.devices:
             to_do = "cases with device = cuda will fail: look at gpus in the site profile"
@@ -279,6 +294,25 @@ def _count(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
     return trial.found("ok", "gpus", f"{seen}; {wanted} per node asked for")
 
 
+def _of_other_builds(trial: Trial, firsts: Sequence[Facts]) -> CheckResult | None:
+    """What is to be said of a PyTorch that is built for other GPUs than NVIDIA's."""
+    for node in firsts:
+        torch = node["modules"].get("torch", {})
+        build, found = str(torch.get("build", "")), torch.get("devices", 0)
+        if not build.startswith(("ROCm", "XPU")):
+            continue
+        seen = f"PyTorch on {node['host']} is built for {build}, and sees {found} GPUs"
+        if build.startswith("XPU"):
+            to_do = "dlperf_hpc has no back end for XPU: install a build for CUDA"
+            return trial.found("FAIL", "gpus", seen, f'{to_do}, or say device = "cpu"')
+        if not found:
+            to_do = "look at gpus in the site profile, and at rocminfo on that node"
+            return trial.found("FAIL", "gpus", seen, to_do)
+        to_do = "dlperf_hpc has not been tried on ROCm: look at the first runs' logs"
+        return trial.found("warn", "gpus", seen, to_do)
+    return None
+
+
 def _blind_modules(firsts: Sequence[Facts], wanted: int) -> Iterator[str]:
     """Frameworks that see fewer GPUs than there are."""
     for node in firsts:
@@ -286,7 +320,8 @@ def _blind_modules(firsts: Sequence[Facts], wanted: int) -> Iterator[str]:
         least = min(wanted, node["gpus"].get("visible_here", wanted))
         for name, facts in node["modules"].items():
             if facts.get("devices", wanted) < least:
-                yield f"{name} in this environment sees {facts['devices']}"
+                build = f" (built for {facts.get('build')})" * ("build" in facts)
+                yield f"{name}{build} in this environment sees {facts['devices']}"
 
 
 def _has_gpus(trial: Trial) -> bool:
@@ -298,7 +333,8 @@ def _describe_gpus(node: Facts) -> str:
     found, visible = node["gpus"]["devices"], node["gpus"]["visible"]
     handed = f"CUDA_VISIBLE_DEVICES={visible}" if visible is not None else "none handed out"
     if found is None:
-        return f"no NVIDIA driver answers ({handed})"
+        why_not = node["gpus"].get("no_nvml", "")
+        return f"no NVIDIA driver answers ({handed}{f'; {why_not}' * bool(why_not)})"
     if not found:
         return f"0 ({handed})"
     names = list(dict.fromkeys(str(device["name"]) for device in found))

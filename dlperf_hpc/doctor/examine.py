@@ -25,9 +25,11 @@ from dlperf_hpc.doctor.job import (
 )
 from dlperf_hpc.doctor.preflight import examine_programs, grade_of, needed_paths
 from dlperf_hpc.engines.base import Capacity, CheckResult
-from dlperf_hpc.errors import DlperfError, SiteError
+from dlperf_hpc.errors import DlperfError, SiteError, number_of
 from dlperf_hpc.files import make_output_directory
 from dlperf_hpc.model.case import Topology
+from dlperf_hpc.records.manifest import Manifest
+from dlperf_hpc.sweepfile.programs import LOCAL_RANKS
 
 _RANKS = 2  # per node, where no sweep says how many
 
@@ -85,7 +87,37 @@ def _targets(question: Question, capacity: Capacity) -> list[Target]:
         return targets_of_site(question.site, shape, limit_s) if capacity.nodes else []
     fitting = [array for array in manifest.arrays if array.topology.nodes <= bound]
     targets = targets_of(fitting, most, limit_s)
-    return [replace(each, paths=needed_paths(manifest, each.environment)) for each in targets]
+    return [
+        replace(
+            each,
+            paths=needed_paths(manifest, each.environment),
+            by_local_rank=_by_local_rank(manifest, each.environment),
+        )
+        for each in targets
+    ]
+
+
+def _by_local_rank(manifest: Manifest, environment: str) -> tuple[str, ...]:
+    """The environment's programs whose LOCAL_RANK counts the processes of a node."""
+    used = {array.tasks[0].case.framework for array in manifest.arrays
+            if array.environment == environment}  # fmt: skip
+    programs = (manifest.programs[name] for name in sorted(used & manifest.programs.keys()))
+    counted = ("rank", LOCAL_RANKS[0])
+    return tuple(each.name for each in programs if (each.launch, each.local_rank) == counted)
+
+
+def local_ranks(trial: Trial) -> Iterator[CheckResult]:
+    """A warning where a rank sees too few GPUs for its LOCAL_RANK to be the number of one."""
+    if not trial.target.by_local_rank or not trial.target.wants_gpus:
+        return
+    for node in trial.reported("node"):
+        devices, local = node.get("gpus", {}).get("devices"), node["local_rank"]
+        if devices and local is not None and local >= len(devices):
+            seen = f"local rank {local} on {node['host']} sees {number_of(len(devices), 'GPU')}"
+            names = ", ".join(f"[program.{name}]" for name in trial.target.by_local_rank)
+            to_do = f'write local_rank = "visible" into {names}, if it takes the GPU LOCAL_RANK'
+            yield trial.found("warn", "LOCAL_RANK", seen, to_do)
+            return
 
 
 def _in_directory(
@@ -141,6 +173,7 @@ def _tried(question: Question, targets: Sequence[Target], root: Path) -> measure
         rows = []
         for trial in job.watch(trials, question):
             yield from interpret(trial)
+            yield from local_ranks(trial)
             if trial.target.collectives_s:
                 yield from measurements.collective_checks(trial)
                 rows += measurements.collective_rows(trial)

@@ -92,14 +92,16 @@ class Question:
 @dataclass(frozen=True)
 class Target:
     """A job to try: ``array`` has its one task; ``devices`` are those that the cases name, and
-    ``paths``, by program, what must be there on each node; ``steps``: its ranks also time steps of
-    their own; ``collectives_s``: they spend so many seconds on collectives of all sizes."""
+    ``paths``, by program, what must be there on each node; ``by_local_rank`` are programs whose
+    processes are told their node's ranks; ``steps``: its ranks also time steps of their own;
+    ``collectives_s``: they spend so many seconds on collectives of all sizes."""
 
     environment: str
     array: Array
     modules: tuple[str, ...]
     devices: frozenset[str]
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    by_local_rank: tuple[str, ...] = ()
     steps: bool = False
     collectives_s: float = 0.0
 

@@ -32,7 +32,15 @@ from dlperf_hpc.model.checks import (
     text,
     whole,
 )
-from dlperf_hpc.sweepfile.programs import KEY, LAUNCHES, STOPS, VARIABLE, UserProgram, misuses
+from dlperf_hpc.sweepfile.programs import (
+    KEY,
+    LAUNCHES,
+    LOCAL_RANKS,
+    STOPS,
+    VARIABLE,
+    UserProgram,
+    misuses,
+)
 from dlperf_hpc.sweepfile.readtable import (
     AVERAGINGS,
     COUNTS,
@@ -136,6 +144,7 @@ _PROGRAM_LATER: dict[str, Form] = {
     "words": each_key(_TEXT, each_key(_TEXT, each(is_line))),
     "read": _TABLE,
     "stop": one_of(STOPS),
+    "local_rank": one_of(LOCAL_RANKS),
 }
 _READ: dict[str, Form] = {
     **dict.fromkeys(("format", "line", "total"), _TEXT),

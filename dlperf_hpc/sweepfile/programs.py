@@ -31,6 +31,8 @@ LAUNCHERS: Mapping[str, str] = {
 }
 """The modules of those that start processes of their own, which the environment's Python runs."""
 STOPS = ("after-window", "never")
+LOCAL_RANKS = ("launcher", "visible")
+"""What LOCAL_RANK counts: the processes of a node, or the GPUs that a process sees."""
 BEHIND_WINDOW = 10  # iterations that {steps} has behind the window
 
 TABLES = ("optimizer", "schedule")
@@ -77,7 +79,8 @@ class UserProgram:
     """A program of a sweep's user. ``run`` are the words of its command, with placeholders.
     ``replicas`` is an expression: how many copies of the model train side by side, each on samples
     of its own. ``require`` are conditions without which a case is left out. ``words`` has by a key
-    and its value's text the words for ``{*key}``. ``read`` says what it prints."""
+    and its value's text the words for ``{*key}``. ``read`` says what it prints, ``local_rank`` what
+    LOCAL_RANK counts."""
 
     name: str
     launch: str
@@ -90,6 +93,7 @@ class UserProgram:
     words: Mapping[str, Mapping[str, tuple[str, ...]]] = field(default_factory=dict)
     read: ReadTable = field(default_factory=ReadTable)
     stop: str = STOPS[0]
+    local_rank: str = LOCAL_RANKS[0]
 
     @property
     def options(self) -> tuple[Option, ...]:
@@ -107,6 +111,8 @@ class UserProgram:
     def to_dict(self) -> dict[str, Any]:
         """The table as :func:`.programtables.read_program` reads it; plain JSON."""
         table = {key: value for key, value in vars(self).items() if key != "name"}
+        if self.local_rank == LOCAL_RANKS[0]:
+            del table["local_rank"]  # as earlier versions write it: a digest is made of it
         table.update(run=list(self.run), require=list(self.require))
         table.update(env=dict(self.env), keys=dict(self.keys), read=self.read.to_dict())
         table["words"] = {
@@ -137,6 +143,9 @@ def misuses(program: UserProgram) -> Iterator[Issue]:
         if _is_for_a_shell(program.run[:i], word):
             hint = 'write each word by itself, or the whole line for a shell: ["bash", "-c", "..."]'
             yield Issue(f"run[{i}]", f"{word!r} is for a shell, and no shell reads this", hint)
+    if program.local_rank != LOCAL_RANKS[0] and program.launch != "rank":
+        hint = f"leave it out: {program.launch} counts its own processes"
+        yield Issue("local_rank", f"is for launch = {'rank'!r} alone", hint)
     for key in program.keys:
         if key not in used:
             yield Issue(f"keys.{key}", "is used nowhere", f"write {{{key}}} in a word of run")

@@ -26,7 +26,7 @@ from dlperf_hpc.model.case import LINE, NAME
 from dlperf_hpc.sweepfile import programs, readtable
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.keys import name_hint
-from dlperf_hpc.sweepfile.programs import LAUNCHES, STOPS, UserProgram
+from dlperf_hpc.sweepfile.programs import LAUNCHES, LOCAL_RANKS, STOPS, UserProgram
 from dlperf_hpc.sweepfile.readtable import AVERAGINGS, COUNTS, SCOPES, PrintedFigure, ReadTable
 from dlperf_hpc.sweepfile.tomlfile import read_toml
 from dlperf_hpc.sweepfile.validation import STRICT, issues_of, matching, one_of, refusal
@@ -177,6 +177,7 @@ class _Program(_ProgramTable):
     words: dict[str, dict[str, _Words]] = {}
     read: _Read = _Read.model_construct()
     stop: Annotated[str, one_of(STOPS)] = UserProgram.stop
+    local_rank: Annotated[str, one_of(LOCAL_RANKS)] = UserProgram.local_rank
 
 
 def read_program(

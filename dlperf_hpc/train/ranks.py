@@ -14,7 +14,13 @@ from typing import Any
 from dlperf_hpc.errors import DeviceError, WorldError
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.records.layout import MPI_VARIABLE, NO_MPI
-from dlperf_hpc.train.probe.node import counts, initialised_mpi, launched, share_out
+from dlperf_hpc.train.probe.node import (
+    counts,
+    device_file,
+    initialised_mpi,
+    launched,
+    share_out,
+)
 
 
 def alone() -> Any:
@@ -158,6 +164,22 @@ def mpi_library() -> str:
     from mpi4py import MPI
 
     return str(MPI.Get_library_version()).strip("\0").splitlines()[0].strip()
+
+
+def refuse_cpus(world: World, framework: str, built_for: str = "") -> None:
+    """DeviceError where ``device = "auto"`` would compute on CPUs in silence: no rank's framework
+    sees a GPU, but it is built for other GPUs than NVIDIA's, or a rank may open one's file."""
+    files = world.gather(device_file())
+    there = [f", but {host} has {file}" for file, host in zip(files, world.hosts) if file]
+    if not there and not built_for.startswith(("ROCm", "XPU")):
+        return
+    build = built_for and f" (built for {built_for})"
+    raise DeviceError(
+        f"{framework}{build} sees no GPU{''.join(there[:1])}: the run would compute on CPUs."
+        " Install a build for the GPU and its driver (dlperf_hpc has not been tried on ROCm, and"
+        ' has no back end for XPU), or say device = "cpu" if CPUs are meant',
+        "gpu",
+    )
 
 
 def gpu_indices(

@@ -36,6 +36,11 @@ from typing import Any, Callable, NamedTuple
 _IMPORT_LIMIT_S = 90.0
 _NVLINKS = 18  # NVML_NVLINK_MAX_LINKS
 _INFINIBAND = "/sys/class/infiniband/*/ports/*"
+GPUS = ("nvidia[0-9]*", "kfd")
+"""Files of GPUs in /dev: NVIDIA's, AMD's."""
+NO_GPU = ("", "-1", "NoDevFiles")
+"""Values of CUDA_VISIBLE_DEVICES that hide all GPUs; the last is Slurm's."""
+_DEV = "/dev"
 _FRAMEWORKS = ("torch", "tensorflow", "deepspeed", "horovod")
 
 # In a process of its own: an import may end it, or never return. The working directory, "" in its
@@ -55,7 +60,9 @@ module = importlib.import_module(name)
 found["seconds"] = round(time.monotonic() - begin, 2)
 found["version"] = getattr(module, "__version__", None)
 if name == "torch":
-    found["cuda"] = module.version.cuda or module.version.hip
+    version = module.version
+    builds = {"CUDA": version.cuda, "ROCm": version.hip, "XPU": getattr(version, "xpu", None)}
+    found["build"] = next((f"{name} {each}" for name, each in builds.items() if each), "CPUs")
     found["devices"] = module.cuda.device_count()
 if name == "tensorflow":
     found["devices"] = len(module.config.list_physical_devices("GPU"))
@@ -206,6 +213,18 @@ def cannot_compile() -> list[str]:
     compilers = os.environ.get("CC"), shutil.which("gcc"), shutil.which("clang")
     there = {"a C compiler (gcc, clang, or CC)": any(compilers), header: os.path.exists(header)}
     return [name for name, found in there.items() if not found]
+
+
+def device_file(patterns: Sequence[str] = GPUS) -> str:
+    """A file in /dev by which this job may use an accelerator of its node; '' for none. Without one
+    of its own a job may see those of others, but not open them."""
+    if os.environ.get("CUDA_VISIBLE_DEVICES", "all") in NO_GPU:
+        return ""
+    for path in (each for pattern in patterns for each in glob.glob(os.path.join(_DEV, pattern))):
+        with contextlib.suppress(OSError):
+            os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
+            return path
+    return ""
 
 
 def gpus() -> dict[str, Any]:

@@ -3,7 +3,6 @@ task stands, where its ranks meet, what is started, and what that rests on."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -13,7 +12,7 @@ import socket
 import subprocess
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ from dlperf_hpc.sweepfile.programs import (
     command,
     plan_values,
 )
-from dlperf_hpc.train.probe.node import launched
+from dlperf_hpc.train.probe.node import GPUS, NO_GPU, device_file, launched
 
 _NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST")
 _LOWEST_PORT = 10_000
@@ -40,8 +39,8 @@ _PART = re.compile(r"([^\[\],]+)(?:\[([0-9,-]+)\]([^\[\],]*))?(?:,|$)")
 _MOST_HOSTS = 100_000
 _MOST_PORTS = 20  # that are looked at for a second try
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "NO_COLOR": "1"}
-_ACCELERATORS = ("nvidia[0-9]*", "kfd", "davinci[0-9]*", "hl[0-9]*", "accel/*")  # in /dev
-_NO_GPU = ("", "-1", "NoDevFiles")  # of CUDA_VISIBLE_DEVICES; the last is Slurm's
+_VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
+_ACCELERATORS = (*GPUS, "davinci[0-9]*", "hl[0-9]*", "accel/*")  # in /dev
 _NEVER = ("PYTHONSAFEPATH",)  # a script must find the files beside it
 _MOST_BYTES = 1 << 26  # of a program's file, and of the changes of a repository
 _GIT_S = 10.0
@@ -100,6 +99,24 @@ def discover(case: Case, env: Mapping[str, str] = os.environ) -> RankInfo:
         local_rank=rank % case.ranks_per_node if local is None else local,
         node_rank=int(node) if node.isdecimal() else rank // case.ranks_per_node,
         hosts=tuple(hosts),
+    )
+
+
+def with_visible_rank(place: RankInfo, env: Mapping[str, str]) -> RankInfo:
+    """A place whose ``local_rank`` is the number of a GPU among those that this process sees: 0
+    where it sees one. WorldError where that cannot be known."""
+    name = next((each for each in _VISIBLE if env.get(each)), "")
+    seen, rank = env.get(name, "").split(","), str(place.local_rank)
+    if len(seen) == 1 and name:
+        return replace(place, local_rank=0)
+    if rank in seen:
+        return replace(place, local_rank=seen.index(rank))
+    if not name or place.local_rank < len(seen):  # all of the node's
+        return place
+    raise WorldError(
+        f'local_rank = "visible": the process with local rank {rank} sees {len(seen)} GPUs ({name}='
+        f"{env[name]}), and which of them is its own cannot be known: give each process its own"
+        " GPU alone (--gpus-per-task), or all of its node's"
     )
 
 
@@ -247,13 +264,7 @@ def _has_accelerator(device: str) -> bool:
     job may open. Without one of its own a job may see those of others, but not open them."""
     if device != "auto":
         return device == "cuda"
-    if os.environ.get("CUDA_VISIBLE_DEVICES", "all") in _NO_GPU:
-        return False
-    for path in (each for pattern in _ACCELERATORS for each in Path("/dev").glob(pattern)):
-        with contextlib.suppress(OSError):
-            os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NONBLOCK))
-            return True
-    return False
+    return bool(device_file(_ACCELERATORS))
 
 
 def has_nvidia(env: Mapping[str, str]) -> bool:
@@ -261,7 +272,7 @@ def has_nvidia(env: Mapping[str, str]) -> bool:
     visible = env.get("CUDA_VISIBLE_DEVICES")
     if visible is None:
         return any(Path("/dev").glob("nvidia[0-9]*"))
-    return visible not in _NO_GPU
+    return visible not in NO_GPU
 
 
 def make_directories_of(attempt: Attempt, program: UserProgram, place: RankInfo) -> None:

@@ -158,6 +158,8 @@ class Supervisor:
         where = launching.discover(run.case)
         self._take(attempt, limit_s)
         program = manifest.programs[run.case.framework]
+        if program.local_rank == "visible":
+            where = launching.with_visible_rank(where, os.environ)
         launching.make_directories_of(attempt, program, where)
         if self.rank == 0:
             log_event(attempt, "measure", asdict(manifest.measure))

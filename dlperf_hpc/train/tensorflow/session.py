@@ -20,7 +20,7 @@ from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.measurement import IterationClock
-from dlperf_hpc.train.ranks import World, gpu_indices
+from dlperf_hpc.train.ranks import World, gpu_indices, refuse_cpus
 from dlperf_hpc.train.schedules import learning_rate
 from dlperf_hpc.train.telemetry import take_place
 from dlperf_hpc.train.tensorflow.replica import Replica
@@ -47,6 +47,8 @@ def choose_devices(case: Case, world: World) -> Devices:
     os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
     gpus = [] if case.device == "cpu" else tf.config.list_physical_devices("GPU")
     anywhere = any(world.gather(bool(gpus)))
+    if case.device == "auto" and not anywhere:
+        refuse_cpus(world, "TensorFlow")
     if case.device == "cpu" or (case.device == "auto" and not anywhere):
         return _cpus(case, count)
     uuids = _uuids(len(gpus))

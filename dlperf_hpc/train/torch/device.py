@@ -8,7 +8,7 @@ import torch
 
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.model.case import Case
-from dlperf_hpc.train.ranks import World, gpu_indices
+from dlperf_hpc.train.ranks import World, gpu_indices, refuse_cpus
 
 AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -16,14 +16,22 @@ AUTOCAST = {"bf16": torch.bfloat16, "fp16": torch.float16}
 def choose_device(case: Case, world: World) -> torch.device:
     """This rank's device. DeviceError if the case asks for GPUs that are not there."""
     seen = world.gather([] if case.device == "cpu" else _visible_gpus())
+    if case.device == "auto" and not any(seen):
+        refuse_cpus(world, "PyTorch", built_for())
     if case.device == "cpu" or (case.device == "auto" and not any(seen)):
         torch.set_num_threads(case.threads)
         return torch.device("cpu")
-    built = torch.version.cuda or "none: this PyTorch is built for CPUs"
-    (own,) = gpu_indices(world, seen, nobody=f"PyTorch (CUDA {built}) sees no GPU")
+    (own,) = gpu_indices(world, seen, nobody=f"PyTorch (built for {built_for()}) sees no GPU")
     device = torch.device("cuda", own)
     torch.cuda.set_device(device)
     return device
+
+
+def built_for() -> str:
+    """What this PyTorch is built for: ``CUDA 12.8``, ``ROCm 7.0``, ``XPU 20250301`` or ``CPUs``."""
+    builds = {"CUDA": torch.version.cuda, "ROCm": torch.version.hip}
+    builds["XPU"] = getattr(torch.version, "xpu", None)
+    return next((f"{name} {version}" for name, version in builds.items() if version), "CPUs")
 
 
 def _visible_gpus() -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from sweeping import Workplace, local_environment
 
 from dlperf_hpc.doctor.diagnosis import gpu_checks, interpret
+from dlperf_hpc.doctor.examine import local_ranks
 from dlperf_hpc.doctor.job import Trial, parts_of, targets_of_site
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import CheckResult
@@ -159,6 +160,68 @@ def test_gpus_that_each_rank_is_shown_alone_are_counted_together() -> None:
     ill["devices"][0]["ecc"] = 3
     health = of_one_node([shown(1), ill])["gpu health"]
     assert "GPU 0 (GPU-2): 3 uncorrected" in health.seen
+
+
+def test_a_local_rank_that_is_no_gpu_of_its_rank_is_a_warning() -> None:
+    it = trial("1n2g")
+    ranks = [node_facts(gpus=shown(1)), node_facts(gpus=shown(2), local_rank=1)]
+    it.parts = {r: {"node": node} for r, node in enumerate(ranks)}
+    assert not list(local_ranks(it))  # no program goes by it
+    it.target = replace(it.target, by_local_rank=("mine",))
+    (found,) = local_ranks(it)
+    assert (found.grade, found.seen) == ("warn", "local rank 1 on n1 sees 1 GPU")
+    assert 'local_rank = "visible" into [program.mine]' in found.to_do
+    it.parts[1]["node"] = node_facts(gpus=shown(1, 2), local_rank=1)
+    assert not list(local_ranks(it))
+
+
+@pytest.mark.parametrize(
+    ("build", "devices", "grade", "words"),
+    [
+        ("ROCm 7.0", 2, "warn", "not been tried on ROCm"),
+        ("ROCm 7.0", 0, "FAIL", "rocminfo"),
+        ("XPU 20250301", 0, "FAIL", "no back end for XPU"),
+        ("CPUs", 0, "warn", "device = auto compute on CPUs"),
+    ],
+)
+def test_a_torch_for_other_gpus_is_named(build: str, devices: int, grade: str, words: str) -> None:
+    torch = {"torch": {"version": "2.8", "build": build, "devices": devices}}
+    (found,) = gpus_judged(None, modules=torch)
+    assert found.grade == grade and words in found.to_do
+    assert build == "CPUs" or f"built for {build}" in found.seen
+    parts = {"node": node_facts(modules={**node_facts()["modules"], **torch}), "world": world(1)}
+    it = trial("1n1g")
+    it.target = replace(it.target, modules=("torch",))
+    it.parts, it.code = {0: parts}, 0
+    (module,) = [each for each in interpret(it) if each.check == "torch"]
+    assert module.seen == f"2.8 (built for {build})"
+
+
+def test_a_torch_that_cannot_use_the_gpus_there_are_says_what_it_is_built_for() -> None:
+    torch = {"torch": {"version": "2", "build": "CPUs", "devices": 0}}
+    blind, _ = gpus_judged([gpu(), gpu(index=1)], modules=torch)
+    assert blind.grade == "FAIL" and "torch (built for CPUs) in this environment" in blind.seen
+
+
+def test_a_missing_nvml_is_said_once() -> None:
+    none = {"visible": "0", "source": None, "devices": None}
+    none["no_nvml"] = "NVMLError_LibraryNotFound: NVML Shared Library Not Found"
+    parts = {}
+    for rank, host in enumerate(("n1", "n1", "n2", "n2")):
+        node = node_facts(host, local_rank=rank % 2, gpus=none)
+        if rank % 2:
+            del node["exchange"]
+        parts[rank] = {"node": node, "world": world(4)}
+    text = " ".join(found.line() for found in judged(parts, "2n2g").values())
+    assert text.count("NVML Shared Library Not Found") == 1 and "n1, n2 no NVIDIA driver" in text
+    # Where nvidia-smi answers in its place.
+    listed = {**none, "source": "nvidia-smi", "devices": [gpu(), gpu(index=1)]}
+    count, health = gpu_checks(trial(), [node_facts(gpus=listed), node_facts("n2", gpus=listed)])
+    assert count.grade == "ok" and health.grade == "skipped"
+    assert "libnvidia-ml.so.1" in health.to_do and "nvidia-ml-py" not in health.line()
+    listed["no_nvml"] = "ModuleNotFoundError: No module named 'pynvml'"
+    _, health = gpu_checks(trial(), [node_facts(gpus=listed)])
+    assert health.to_do == "pip install nvidia-ml-py"
 
 
 def test_one_core_for_a_rank_with_a_gpu_is_told() -> None:

@@ -251,4 +251,18 @@ def test_a_table_is_read_back_as_it_was(tmp_path: Path) -> None:
     program = loaded(tmp_path, HEAD + MINE).programs["mine"]
     assert program_of("mine", program.to_dict()) == program
     assert read_program("mine", program.to_dict()) == (program, [])
+    program = replace(program, local_rank="visible")
     assert {*program.to_dict()} == {f.name for f in fields(program)} - {"name", "format"} | {"read"}
+
+
+def test_a_local_rank_counts_gpus_of_processes_that_the_launcher_starts(tmp_path: Path) -> None:
+    """A table without the key stays what it was, to the last letter."""
+    table: dict[str, Any] = {"launch": "rank", "run": ["train.py"]}
+    plain, _ = read_program("mine", table)
+    assert plain is not None and "local_rank" not in plain.to_dict()
+    seen, _ = read_program("mine", {**table, "local_rank": "visible"})
+    assert seen is not None and program_of("mine", seen.to_dict()) == seen
+    assert seen.local_rank == "visible" and program_of("mine", plain.to_dict()) == plain
+    for wrong, where in (({"local_rank": "gpu"}, "local_rank"), ({"launch": "torchrun"}, "launch")):
+        _, issues = read_program("mine", {**table, "local_rank": "visible", **wrong})
+        assert issues and (issues[0].where == "local_rank"), (where, issues)

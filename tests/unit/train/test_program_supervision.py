@@ -24,7 +24,14 @@ from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.readtable import ReadTable
 from dlperf_hpc.train.program import child as watch
 from dlperf_hpc.train.program.child import Child, descendants
-from dlperf_hpc.train.program.launching import discover, expanded, is_free, port_of
+from dlperf_hpc.train.program.launching import (
+    RankInfo,
+    discover,
+    expanded,
+    is_free,
+    port_of,
+    with_visible_rank,
+)
 from dlperf_hpc.train.program.stdout import LONGEST_LINE, End, ProgramOutput, Progress
 
 
@@ -53,6 +60,32 @@ def test_a_place_by_slurms_variables() -> None:
 def test_a_place_by_mpichs_variables() -> None:
     place = discover(a_case("1n2g", "rank"), {"PMI_RANK": "1", "PMI_SIZE": "2"})
     assert (place.rank, place.local_rank, place.address) == (1, 1, "127.0.0.1")
+
+
+@pytest.mark.parametrize(
+    ("local", "visible", "own"),
+    [
+        (3, {"CUDA_VISIBLE_DEVICES": "0"}, 0),  # --gpus-per-task: each sees its own as the first
+        (3, {"CUDA_VISIBLE_DEVICES": "3"}, 0),
+        (2, {"CUDA_VISIBLE_DEVICES": "2,3,0,1"}, 0),  # all of them, its own first
+        (5, {"CUDA_VISIBLE_DEVICES": "4,5,6,7"}, 1),  # --gpu-bind=closest
+        (1, {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}, 1),
+        (1, {"ROCR_VISIBLE_DEVICES": "1"}, 0),
+        (1, {"CUDA_VISIBLE_DEVICES": "", "HIP_VISIBLE_DEVICES": "0,1"}, 1),
+        (3, {}, 3),
+        (5, {"CUDA_VISIBLE_DEVICES": "0,1,2,3"}, None),  # renumbered by the kernel's control group
+        (2, {"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b"}, None),
+    ],
+)
+def test_a_local_rank_among_the_gpus_that_its_process_sees(
+    local: int, visible: dict[str, str], own: int | None
+) -> None:
+    place = RankInfo(local, 8, local, 0, ("n1",))
+    if own is None:
+        with pytest.raises(WorldError, match="which of them is its own cannot be known"):
+            with_visible_rank(place, visible)
+        return
+    assert with_visible_rank(place, visible) == RankInfo(local, 8, own, 0, ("n1",))
 
 
 @pytest.mark.parametrize(

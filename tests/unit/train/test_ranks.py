@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dlperf_hpc.errors import DeviceError, WorldError
 from dlperf_hpc.model.case import Case, Topology
-from dlperf_hpc.train.ranks import World, check, launcher_rank
+from dlperf_hpc.train.probe import node
+from dlperf_hpc.train.ranks import World, alone, check, launcher_rank, refuse_cpus
 
 BLOCK = ("a", "a", "b", "b")
 CYCLIC = ("a", "b", "a", "b")
@@ -185,3 +187,48 @@ def test_too_few_gpus_and_none() -> None:
         gpus(("a", "a"), [["g0"], ["g0"]])
     with pytest.raises(DeviceError, match=r"no GPU on b \(CUDA_VISIBLE_DEVICES="):
         gpus(("a", "b"), [["g0"], []])
+
+
+@pytest.mark.parametrize(
+    ("build", "file", "visible", "words"),
+    [
+        ("CPUs", "", None, None),
+        ("CUDA 12.8", "", None, None),  # a login node
+        ("CPUs", "nvidia0", "", None),  # the job has been given none
+        ("CPUs", "nvidia0", None, r"PyTorch \(built for CPUs\) sees no GPU, but a has .*nvidia0"),
+        ("CUDA 12.8", "kfd", "0", r"PyTorch \(built for CUDA 12.8\) sees no GPU, but a has .*kfd"),
+        ("ROCm 7.0", "", None, r"PyTorch \(built for ROCm 7.0\) sees no GPU: the run would"),
+        ("XPU 20250301", "", None, "no back end for XPU"),
+        ("", "nvidia0", None, "PyTorch sees no GPU, but a has"),
+    ],
+)
+def test_no_run_computes_on_cpus_in_silence(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    build: str,
+    file: str,
+    visible: str | None,
+    words: str | None,
+) -> None:
+    monkeypatch.setattr(node, "_DEV", str(tmp_path))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    if file:
+        (tmp_path / file).touch()
+    world = World(0, ("a",), alone())
+    if words is None:
+        refuse_cpus(world, "PyTorch", build)
+        return
+    with pytest.raises(DeviceError, match=words) as error:
+        refuse_cpus(world, "PyTorch", build)
+    assert error.value.fault == "gpu" and 'device = "cpu"' in str(error.value)
+
+
+def test_a_gpu_that_a_job_may_not_open_is_none_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node, "_DEV", str(tmp_path))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    (tmp_path / "nvidia0").symlink_to(tmp_path / "absent")  # as root every file can be opened
+    assert node.device_file() == ""
