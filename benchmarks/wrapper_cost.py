@@ -1,14 +1,15 @@
 """What does the wrapper cost? Its timed loop beside the training loop one would write by hand.
 
 ``python benchmarks/wrapper_cost.py [--framework NAME] [--rounds N] [--device cpu|cuda] [--control |
---timer] [--json]``, in the Python of that framework's environment. One process, one rank. Both
-loops drive the same model, optimizer, process group and data, in turn (ABBA, so that a drift of the
-machine meets both alike): a round is two blocks of each, and its ratio is that of the two
-throughputs.
+--timer] [--cpu-time] [--json]``, in the Python of that framework's environment. One process, one
+rank. Both loops drive the same model, optimizer, process group and data, in turn (ABBA, so that a
+drift of the machine meets both alike): a round is two blocks of each, and its ratio is that of the
+two throughputs.
 Target: the median within 0.5 % of 1. With ``--control`` the bare loop stands in both places: how
 far its ratio is from 1, a process of this framework cannot tell on this machine. With ``--timer``
-it is a loop of one's own under ``dlperf_hpc.Timer`` beside the wrapper's, with a back end of
-PyTorch's.
+it is a loop under ``dlperf_hpc.Timer`` beside the same loop without, with a back end of PyTorch's;
+``--cpu-time`` then takes the process's CPU time, of all its threads, in place of the time of day:
+on a machine that does something else as well this is what can be told.
 
 Nothing else should run on the machine: the interval says how much of it was noise. On a CPU the
 greatest noise is the C library giving memory back and faulting it in again, in blocks now of one
@@ -94,15 +95,28 @@ def wrapped_loop(session: Session, guard: Watchdog, iterations: int) -> int:
     return timed_loop(session, iterations, guard.beat)
 
 
-def timer_loop(session: Session, logs: str, iterations: int) -> int:
-    """Equal iterations as a loop of one's own under ``dlperf_hpc.Timer``; nanoseconds of its
-    window. What it does before and after that, as writing its log, is not in them."""
-    timer = Timer(batch_size=1, warmup=1, iterations=iterations, logs=logs, quiet=True)
-    for _ in timer(itertools.repeat(None)):
+def untimed_loop(session: Session, clock: Callable[[], int], iterations: int) -> int:
+    """The loop without a Timer; nanoseconds of ``clock``."""
+    begun = clock()
+    for _ in range(iterations):
+        session.iterate()
+    return clock() - begun
+
+
+def timer_loop(session: Session, logs: str, clock: Callable[[], int], iterations: int) -> int:
+    """The same loop under ``dlperf_hpc.Timer``; nanoseconds of iterations within its window. What
+    the Timer does as its window begins and ends, as writing its log, is not in them."""
+    timer = Timer(batch_size=1, warmup=1, iterations=iterations + 1, logs=logs, quiet=True)
+    begun = ended = 0
+    for number, _ in enumerate(timer(itertools.repeat(None))):
+        if number == 1:
+            begun = clock()
+        if number == 1 + iterations:
+            ended = clock()
         session.iterate()
         timer.loss(session._loss)  # type: ignore[attr-defined]
     assert timer.samples_per_s
-    return round(1e9 * iterations / timer.samples_per_s)
+    return ended - begun
 
 
 def measure(sides: Mapping[str, Callable[[], int]], rounds: int) -> list[float]:
@@ -204,8 +218,9 @@ def main() -> None:
     instead = parser.add_mutually_exclusive_group()
     instead.add_argument("--control", action="store_true", help="the bare loop against itself")
     instead.add_argument(
-        "--timer", action="store_true", help="dlperf_hpc.Timer against the wrapper"
+        "--timer", action="store_true", help="a loop under dlperf_hpc.Timer against that loop"
     )
+    parser.add_argument("--cpu-time", action="store_true", help="of --timer: the process's")
     parser.add_argument("--json", action="store_true")
     arguments = parser.parse_args()
     arguments.model = arguments.model or {"cpu": "bert-tiny", "cuda": "bert-base"}[arguments.device]
@@ -220,14 +235,16 @@ def main() -> None:
     session = registry().backends[case.framework].open_session(case, discover(), workload)
     warm_up(session, arguments.warmup, guard.beat)
     iterations = arguments.iterations
+    clock = time.process_time_ns if arguments.cpu_time else time.perf_counter_ns
     loops: dict[str, Callable[[], int]] = {
         "bare": lambda: BARE[case.framework](session, iterations),
         "wrapper": lambda: wrapped_loop(session, guard, iterations),
-        "timer": lambda: timer_loop(session, logs, iterations),
+        "untimed": lambda: untimed_loop(session, clock, iterations),
+        "timer": lambda: timer_loop(session, logs, clock, iterations),
     }
     one, other = "wrapper", "bare"
     if arguments.control or arguments.timer:
-        one, other = ("timer", "wrapper") if arguments.timer else ("bare", "bare")
+        one, other = ("timer", "untimed") if arguments.timer else ("bare", "bare")
     with tempfile.TemporaryDirectory() as logs:
         ratios = measure({"A": loops[other], "B": loops[one]}, arguments.rounds)
     found = summary(ratios, case, session.facts(), iterations, f"{one} / {other}")

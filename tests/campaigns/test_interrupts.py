@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from faults.interrupts import SWEEPS, TOKEN, _Sweep, _verb, interrupt
-from faults.ranks import campaign
+from faults.ranks import campaign, ends
 from sweeping import Workplace, local_environment, wait_until
 
 from dlperf_hpc.cli import status
@@ -46,3 +46,11 @@ def test_killed_ranks_and_supervisors(tmp_path: Path) -> None:
     kills, alive = campaign(tmp_path, victims)
     assert not alive
     assert len(kills) == 2 and not any(each.wrong for each in kills), kills
+
+
+@pytest.mark.long
+def test_one_event_has_one_end(tmp_path: Path) -> None:
+    """A rank that ends with exit code 1 within the window; ``ranks.py --same one`` does it 100
+    times and more."""
+    (end,) = ends(tmp_path, "one", 5).items()
+    assert end[0][:3] == ("failed", "", "[-15, 1]") and end[1] == 5

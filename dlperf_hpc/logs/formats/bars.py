@@ -23,9 +23,11 @@ Progress bars of an epoch's batches: PyTorch Lightning's, and tqdm's under any p
 | ``Epoch 3/10:  45%|..| 45/100 [00:10<00:12,  4.30it/s, loss=0.43]`` | ``tqdm(loader, desc=..)`` |
 
 A bar counts batches, whatever is accumulated, and begins anew with each epoch, as its time does;
-what lies between two epochs stands in no bar. The first epoch is read, and of it what comes before
-the first validation: until Lightning 2.0 the bar counted validation's batches too, and its time
-goes on during validation. Process 0 draws Lightning's bar.
+what lies between two epochs stands in no bar. Examples of diffusers and Accelerate state how many
+optimizer steps are to come in so many epochs: their bars, of as many, count these. They also state
+their batch (``Total train batch size ..``), and Lightning its processes. The first epoch is read,
+and of it what comes before the first validation: until Lightning 2.0 the bar counted validation's
+batches too, and its time goes on during validation. Process 0 draws Lightning's bar.
 
 Lightning draws with ``smoothing=0``: its rate is the mean since the epoch began, to 2 decimals
 (``tqdm_progress.py``; from 2.1 on always in it/s). A rate in s/it is not read, since its line says
@@ -165,6 +167,12 @@ _NO_BAR = LinePattern(
     rf"^(?!.*(?:{_LIGHTNING}|{_VALIDATES}))[^\[\n]*$",  # each bar has its times in brackets
     passed_over=True,
 )
+_STATED = (
+    r"All distributed processes registered\. Starting with (?P<devices>[0-9]{1,9}) processes",
+    r"Total train batch size \(w\. parallel, distributed & accumulation\)"
+    r" = (?P<global_batch>[0-9]{1,15})\s*$",
+    r"Gradient Accumulation steps = (?P<accumulation>[0-9]{1,9})\s*$",
+)
 _NAME = re.compile(r"(?:^|\W)[Ee]poch\W{0,3}(?P<epoch>[0-9]{1,9})(?!\w)")
 _NO_TRAINING = re.compile(r"(?i)val|eval|test|sanity|predict|infer")
 _STEPS = re.compile(r"\W[Ss]teps$")  # of the whole run, whatever the epoch before it
@@ -192,12 +200,27 @@ def _is_evaluation(bar: Bar) -> bool:
     return bool(_NO_TRAINING.search(bar.name) or (losses and not of_training))
 
 
+def _read_plan(_: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """How many epochs or, of all of them, optimizer steps are to come."""
+    for name, number in found.items():
+        if number:
+            builder.state[name] = int(number)
+
+
+def _is_of_steps(builder: ReadingBuilder, bar: Bar) -> bool:
+    """Whether the bars of all epochs together are of as many as there are optimizer steps."""
+    epochs, planned = builder.state.get("epochs", 0), builder.state.get("planned")
+    return bool((bar.total or 0) * epochs == planned)
+
+
 def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
     epoch = first_of(_NAME, bar.name)
     if epoch is None or builder.later_epoch(line, epoch) or builder.state.get("over"):
         return
     if bar.total != builder.state.setdefault("total", bar.total):
         return
+    if _is_of_steps(builder, bar):
+        builder.counter = Counter.OPTIMIZER_STEPS
     latest = builder.last_step()
     again = latest is not None and latest.iteration == bar.done
     lightning = "lightning" in builder.state
@@ -206,6 +229,7 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
         figures["loss"] = first_of(_LOSS, bar.rest)
     if lightning and not again:
         figures["printed"] = bar.rate
+    builder.release_held()
     add_bar(line, builder, bar, **figures)
 
 
@@ -320,6 +344,11 @@ def _read_arguments(line: Line, builder: ReadingBuilder, _: Groups) -> None:
 
 LINES = {
     "epoch_bars": (
+        *(LinePattern(stated, held=True) for stated in _STATED),
+        LinePattern(
+            rf"Num Epochs = (?P<epochs>{_WHOLE})|Total optimization steps = (?P<planned>{_WHOLE})",
+            take=_read_plan,
+        ),
         _NO_BAR,
         LinePattern(take=read),
     ),

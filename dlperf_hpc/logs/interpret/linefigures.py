@@ -69,7 +69,8 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
     if not seconds > 0:
         lines = f"lines {steps[0].line} and {steps[-1].line}"
         same = "came at once: the output was buffered" if arrival else "have the same time stamp"
-        raise NoFigure(f"{lines} {same}")
+        whole = rule.fine and stamps[0] == int(stamps[0])
+        raise NoFigure(f"{lines} {same}", expected=whole)
     if arrival:
         _refuse_buffered(elapsed(stamps, kind), _times(stamps, kind, numbers))
     coarse = _coarse(stamps, seconds)

@@ -1,6 +1,7 @@
 """Users' programs of which a rank, or the supervisor of a rank, is SIGKILLed at a random moment:
 ``python tests/campaigns/faults/ranks.py``. The ranks do not wait for each other, so that nobody but
-a supervisor can know that one of them has gone."""
+a supervisor can know that one of them has gone. With ``--same WHAT`` nothing is killed: in each run
+rank 1 does the same at its 8th iteration (``apart.py`` says what), and all must end alike."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ batch_size = 4
 [program.mine]
 launch = "rank"
 workdir = "{PROGRAMS}"
-run = ["apart.py", "4000", "20", "{{{{global_batch}}}}", "plain"]
+run = ["apart.py", "4000", "20", "{{{{global_batch}}}}", "{{what}}"]
 [program.mine.read]
 format = "megatron"
 """
@@ -140,20 +141,36 @@ def _judged(place: Workplace, task: str, kill: Kill) -> Kill:
     raise AssertionError(f"{task} has no record")
 
 
+def _swept(place: Workplace, repeats: int, what: str) -> None:
+    spec = place.write("struck.toml", SWEEP.format(repeats=repeats, what=what))
+    argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), "--cluster", "local"]
+    with open(place.root / "output", "wb") as output:
+        subprocess.run(
+            [*argv, "--no-check"], cwd=place.root, env=dict(place.env), stdout=output,
+            stderr=output, check=False,
+        )  # fmt: skip
+
+
+def ends(home: Path, what: str, repeats: int) -> Counter[tuple[str, str, str, str]]:
+    """Status, cause, exit codes and reason of so many runs in which rank 1 does the same."""
+    place = Workplace(home, {**local_environment(), "OMP_NUM_THREADS": "1"})
+    _swept(place, repeats, what)
+    found = Counter[tuple[str, str, str, str]]()
+    for path in place.directory("struck").glob("mine/toy/*/*/*.json"):
+        record: dict[str, Any] = json.loads(path.read_text())
+        codes = str(record.get("program", {}).get("codes", ""))
+        found[record["status"], record.get("cause", ""), codes, record.get("reason", "")] += 1
+    return found
+
+
 def campaign(home: Path, victims: Sequence[tuple[str, int, float]]) -> tuple[list[Kill], list[str]]:
     """A sweep with a run for each of the victims, of what, which rank and after how many seconds:
     what came of each, and what is alive when the sweep has ended."""
     place = Workplace(home, {**local_environment(), TOKEN: str(home), "OMP_NUM_THREADS": "1"})
-    spec = place.write("struck.toml", SWEEP.format(repeats=len(victims)))
-    argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), "--cluster", "local"]
     over, struck = threading.Event(), list[tuple[str, Kill]]()
     watcher = threading.Thread(target=lambda: struck.extend(_strike(place, over, iter(victims))))
     watcher.start()
-    with open(home / "output", "wb") as output:
-        subprocess.run(
-            [*argv, "--no-check"], cwd=home, env=dict(place.env), stdout=output, stderr=output,
-            check=False,
-        )  # fmt: skip
+    _swept(place, len(victims), "plain")
     over.set()
     watcher.join()
     return [_judged(place, *each) for each in struck], _processes(f"{TOKEN}={home}")
@@ -177,7 +194,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--number", type=int, default=200, help="of kills (200)")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--same", metavar="WHAT", help="for example one: exit code 1")
     arguments = parser.parse_args()
+    if arguments.same:
+        with tempfile.TemporaryDirectory(prefix="ranks-") as folder:
+            found = ends(Path(folder), arguments.same, arguments.number)
+        print(f"dlperf_hpc at {provenance()['tool_commit']}")
+        for end, number in found.most_common():
+            print(number, *end, sep=" | ")
+        return 0 if list(found.values()) == [arguments.number] else 1
     dice = random.Random(arguments.seed)
     victims = [(*VICTIMS[n % 4], dice.uniform(0, 2.0)) for n in range(arguments.number)]
     with tempfile.TemporaryDirectory(prefix="ranks-", ignore_cleanup_errors=True) as folder:

@@ -105,7 +105,8 @@ def test_output_that_was_buffered_has_no_arrival(tmp_path: Path) -> None:
 def test_states_of_a_bar_have_come_one_by_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No newline came between them, and their clock is that of arrival nevertheless."""
+    """No newline came between them, and their clock is that of arrival nevertheless. That all lie
+    in one of the bar's seconds is no warning, nor are ranks that Lightning states."""
     moments = (at(0.1 * number) for number in range(1, 99))
     monkeypatch.setattr("dlperf_hpc.train.program.stdout.utc", lambda: next(moments))
     output = ProgramOutput(tmp_path / "lines", 1, Progress(ReadTable("epoch_bars")))
@@ -118,7 +119,31 @@ def test_states_of_a_bar_have_come_one_by_one(
     window = found.external
     assert window is not None and (window.basis, window.first, window.last) == ("arrival", 5, 25)
     assert found.samples_per_s == pytest.approx(80)
-    assert not any("buffered" in text for text in found.warnings)
+    (said,) = found.warnings
+    assert said.startswith("no line states the ranks")
+    text.insert(0, f"{at(0)} 0| All distributed processes registered. Starting with 2 processes")
+    assert read(tmp_path, text, table={"format": "epoch_bars"}).warnings == ()
+
+
+def test_a_bar_of_optimizer_steps(tmp_path: Path) -> None:
+    """The examples of Accelerate and diffusers state the batch, and their bar counts optimizer
+    steps where other programs' count batches."""
+    case = replace(CASE, accumulation=2)
+    settings = (
+        "Num Epochs = 2",
+        "Instantaneous batch size per device = 4",
+        "Total train batch size (w. parallel, distributed & accumulation) = 16",
+        "Gradient Accumulation steps = 2",
+        "Total optimization steps = 198",
+    )
+    head = [f"{at(0)} 0| 11/27/2026 - INFO - __main__ -   {line}" for line in settings]
+    drawn = "Epoch 0:  1%|#  | {}/99 [00:00<00:01, 10.00it/s, loss=0.5]"
+    bars = [f"{at(0.1 * number)} 0| {drawn.format(number)}" for number in range(1, 41)]
+    found = read(tmp_path, [*head, *bars], case=case, table={"format": "epoch_bars"})
+    assert found.samples_per_s == pytest.approx(160) and found.warnings == ()
+    halves = [line.replace("/99 ", "/198 ") for line in bars]
+    found = read(tmp_path, [*head, *halves], case=case, table={"format": "epoch_bars"})
+    assert found.samples_per_s == pytest.approx(80)
 
 
 def test_what_came_after_we_ended_it_does_not_count(tmp_path: Path) -> None:
@@ -156,6 +181,8 @@ def test_a_pattern_in_the_log_reads_it(tmp_path: Path) -> None:
     assert found.samples_per_s == pytest.approx(80)
     (said,) = found.warnings
     assert said.startswith("no line states the ranks or the global batch")
+    both = [line for pair in zip(steps(30), steps(30, rank=1)) for line in pair]
+    assert read(tmp_path, both, table=TOLD).warnings == ()
     window = found.external
     assert window is not None and (window.basis, window.first, window.last) == ("arrival", 5, 25)
     assert window.format == "read:mine" and window.check == pytest.approx(80)

@@ -309,8 +309,10 @@ def test_of_other_programs_bars_the_time_alone_is_read() -> None:
 
 def test_lightning_without_a_logger_is_known_by_how_it_begins() -> None:
     head = "TPU available: False, using: 0 TPU cores\n"
-    ran = result(found(head + epoch_bars("Epoch 0:", 0.04, "") + "\n"))
-    assert ran.samples_per_s == pytest.approx(8 / 0.04)
+    head += "All distributed processes registered. Starting with 2 processes\n"
+    scanned = found(head + epoch_bars("Epoch 0:", 0.04, "") + "\n")
+    assert [fact.value for fact in scanned.facts if fact.name == "devices"] == [2]
+    assert result(scanned).samples_per_s == pytest.approx(2 * 8 / 0.04)
 
 
 @pytest.mark.parametrize(
