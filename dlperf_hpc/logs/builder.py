@@ -16,6 +16,7 @@ from dlperf_hpc.logs.scanned import (
     LogStep,
     LogSteps,
     Note,
+    Pause,
     Printed,
     Reading,
     Scope,
@@ -75,6 +76,7 @@ class ReadingBuilder:
         self.counts: list[Count] = []
         self.facts: list[Fact] = []
         self.epochs: list[Epoch] = []
+        self.pauses: list[Pause] = []
         self.notes: list[Note] = []
         self.ahead: dict[str, Any] = {}
         """Figures of the iteration that is printed next."""
@@ -145,6 +147,24 @@ class ReadingBuilder:
         elif len(self.counts) < MAX_FACTS:
             known[name] = len(self.counts)
             self.counts.append(count)
+
+    def pause(
+        self,
+        line: Line,
+        what: str,
+        seconds: float | str | None = None,
+        after: int | str | None = None,
+        printed: bool = True,
+    ) -> None:
+        """Add that the program did ``what`` instead of training, behind iteration ``after`` (None:
+        the one that was added last); the other fields are those of a
+        :class:`~dlperf_hpc.logs.scanned.Pause`. Of several ranks the first that says so counts."""
+        of_rank = self.state.setdefault(f"rank of {what}", line.rank)
+        last, done = self.last_step(), None if after is None else _whole(after)
+        if done is None:
+            done = last.iteration if last else 0
+        if of_rank == line.rank and len(self.pauses) < MAX_STEPS:
+            self.pauses.append(Pause(line.number, done, what, _number(seconds), printed))
 
     def fact(self, line: Line, name: str, value: Any) -> None:
         """Add a setting that the log states; ``name`` is one of ``FACTS``. One that is stated again
@@ -292,6 +312,7 @@ class ReadingBuilder:
             totals=tuple(self.totals),
             counts=tuple(self.counts),
             epochs=tuple(self.epochs),
+            pauses=tuple(self.pauses),
         )
 
 

@@ -321,6 +321,18 @@ class Epoch(NamedTuple):
     after: int
 
 
+class Pause(NamedTuple):
+    """Behind iteration ``after`` the program did not train but did ``what`` (an evaluation, a
+    checkpoint), for ``seconds``; None if no line says how long. ``printed``: that time is in the
+    program's own figures of speed too."""
+
+    line: int
+    after: int
+    what: str
+    seconds: float | None = None
+    printed: bool = True
+
+
 class Count(NamedTuple):
     """How much was trained or was to be, as a line says it; ``name`` is one of :data:`COUNTS`."""
 
@@ -399,6 +411,7 @@ class Reading:
     totals: tuple[Total, ...] = ()
     counts: tuple[Count, ...] = ()
     epochs: tuple[Epoch, ...] = ()
+    pauses: tuple[Pause, ...] = ()
 
 
 @dataclass(frozen=True)

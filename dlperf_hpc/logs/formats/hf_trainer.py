@@ -86,6 +86,7 @@ run before it over the time of its own (issue 7415), so that no window of it is 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats.bars import Bar, add_bar, bar_of
@@ -129,6 +130,8 @@ _MOST_HELD = 10_000
 """Bars kept until it is known whose they are: a loss line may come late."""
 
 _VALUE = r"['\"]?(?P<value>[0-9][0-9,]{0,24}(?:\.[0-9]{1,20})?)"
+_EVALUATED = rf"\beval_(?:[0-9A-Za-z_]{{1,40}}_)?runtime['\"]?: {_VALUE}['\"]?,"
+_SAVES = "Saving model checkpoint to "
 _END = r"(?:\s*$| \| )"  # unsloth has several settings in a line
 _PLAN = (
     ("epoch_samples", re.compile(rf"Num examples = {_VALUE}{_END}")),
@@ -169,6 +172,7 @@ _SETTING = re.compile(
 
 def _read_total(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     """The end's speed in any of its forms."""
+    _add_held(builder)
     figure = found["item"] or found["row"] or found["paddle"]
     one_line = found["item"] and ("{'" in line.text or "'epoch'" in line.text)
     if one_line and _STEPS not in line.text:
@@ -228,16 +232,57 @@ def _read_bar(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     if bar is None:
         return
     figures = _written(line, builder, bar)
-    total = builder.state.get("planned") or builder.state.get("learned")
-    held: list[tuple[Line, Bar, _Figures]] = builder.state.setdefault("held_bars", [])
-    if len(held) < _MOST_HELD and bar.done and total in (None, bar.total):
-        held.append((line._replace(text=""), bar, figures))
-    if total and ("planned" in builder.state or "recognised" in builder.state):
-        builder.release_held()
-        for at, state, more in held:
-            if state.total == total:
-                add_bar(at, builder, state, **more)
-        held.clear()
+    if bar.done:
+        _hold(line, builder, lambda at: _add_bar(at, builder, bar, figures))
+
+
+def _hold(line: Line, builder: ReadingBuilder, add: Callable[[Line], None]) -> None:
+    """Add what stands among the bars once it is known which of them are the training's."""
+    held: list[tuple[Line, Callable[[Line], None]]] = builder.state.setdefault("held_bars", [])
+    if len(held) < _MOST_HELD:
+        held.append((line._replace(text=""), add))
+    known = _total_of(builder) and {"planned", "recognised"} & builder.state.keys()
+    if known or builder.framework == "paddle":  # whose lines have the step themselves
+        _add_held(builder)
+
+
+def _add_held(builder: ReadingBuilder) -> None:
+    for at, add in builder.state.pop("held_bars", ()):
+        add(at)
+
+
+def _total_of(builder: ReadingBuilder) -> int | None:
+    """The steps of the training, once they are known."""
+    return builder.state.get("planned") or builder.state.get("learned")
+
+
+def _add_bar(line: Line, builder: ReadingBuilder, bar: Bar, figures: _Figures) -> None:
+    """A step, or a bar of something else: an evaluation's, unless its end is told of as well."""
+    latest, state = builder.last_step(), builder.state
+    if bar.total != _total_of(builder):
+        state["other_bar"] = latest is not None
+        return
+    if state.get("other_bar") and latest and bar.done > latest.iteration:
+        builder.pause(line, "evaluation")
+    if latest is None or bar.done != latest.iteration:
+        state["other_bar"] = False
+    builder.release_held()
+    add_bar(line, builder, bar, **figures)
+
+
+def _read_evaluated(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """The end of an evaluation. Outside the training no epoch is told of."""
+    if "epoch" in line.text or "steps" in builder.state.get("counts", ()):
+        _hold(line, builder, lambda at: _pause(at, builder, "evaluation", found["value"]))
+
+
+def _read_saved(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    _hold(line, builder, lambda at: _pause(at, builder, "checkpoint", None))
+
+
+def _pause(line: Line, builder: ReadingBuilder, what: str, seconds: str | None) -> None:
+    builder.state["other_bar"] = False
+    builder.pause(line, what, seconds)
 
 
 def _written(line: Line, builder: ReadingBuilder, bar: Bar) -> _Figures:
@@ -247,10 +292,11 @@ def _written(line: Line, builder: ReadingBuilder, bar: Bar) -> _Figures:
     builder.state["bar"] = bar.done, bar.total
     if len(written) != 1 or line.number - written[0][0] > _BEHIND:
         return {}
-    # Once may be chance.
-    if builder.state.get("seen") == bar.total:
-        builder.state["learned"] = bar.total
-    builder.state["seen"] = bar.total
+    # Once may be chance. An evaluation's bar may stand there too, but not before the line as well.
+    if before is None or before[1] == bar.total:
+        if builder.state.get("seen") == bar.total:
+            builder.state["learned"] = bar.total
+        builder.state["seen"] = bar.total
     if before != builder.state["bar"]:
         return {}
     figures: _Figures = written[0][1]
@@ -335,6 +381,8 @@ _TRAINER = (
         ", interval_steps_per_second: ",
         note="a step of PaddleNLP's Trainer, but not as it prints it",
     ),
+    LinePattern(_EVALUATED, take=_read_evaluated),
+    LinePattern(_SAVES, take=_read_saved),
     # without a name, or diffusers' one: the share done takes three places
     LinePattern(r"^(?:Steps: ?)?.{3}%\|", take=_read_bar),
     LinePattern(r"%\|", passed_over=True),  # another bar, of which there may be very many
@@ -357,6 +405,18 @@ _LLAMA_FACTORY = LinePattern(
     + perhaps(r'"elapsed_time": "(?P<elapsed>(?:[0-9]{1,5} days?, )?[0-9:]{4,12})"')
     + perhaps(rf'"throughput": (?P<printed>{NUMBER})[,}}]')
 )
+
+
+def _read_evaluation(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.pause(line, "evaluation", after=found["after"])
+
+
+_LLAMA_EVALUATION = LinePattern(
+    rf'\{{"current_steps": (?P<after>[0-9]{{1,15}}), "total_steps": [0-9]{{1,15}}, '
+    rf'(?:"loss": null, )?"eval_loss": {NUMBER},',
+    take=_read_evaluation,
+)
+
 
 # --- ms_swift
 
@@ -381,4 +441,8 @@ _SWIFT = LinePattern(
     take=_read_swift,
 )
 
-LINES = {"hf_trainer": _TRAINER, "llama_factory": (_LLAMA_FACTORY,), "ms_swift": (_SWIFT,)}
+LINES = {
+    "hf_trainer": _TRAINER,
+    "llama_factory": (_LLAMA_FACTORY, _LLAMA_EVALUATION),
+    "ms_swift": (_SWIFT,),
+}

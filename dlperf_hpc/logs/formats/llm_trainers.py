@@ -164,7 +164,12 @@ def _read_model(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     builder.hold(line, "model", found["model"].replace(" ", "-"))
 
 
+def _read_validate(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.pause(line, "evaluation", after=found["after"], printed=False)
+
+
 _TITAN = (
+    LinePattern(rf"\bvalidate step: +(?P<after>{COUNT}) +loss: ", take=_read_validate),
     LinePattern(
         _TITAN_STEP
         + further(r" [tw]ps: +(?P<printed>[0-9][0-9,]{0,24}) +(?=tflops|mfu|peak_memory)")
@@ -272,7 +277,17 @@ def _read_setting(line: Line, builder: ReadingBuilder, found: Groups) -> None:
         builder.state.pop("batch", None)
 
 
+def _read_validated(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    builder.pause(line, "evaluation")
+
+
+def _read_saved(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    builder.pause(line, "checkpoint")
+
+
 _TUNE = (
+    LinePattern(rf"\bValidation loss: {NUMBER}\s*$", take=_read_validated),
+    LinePattern("Saving checkpoint. This may take some time. ", take=_read_saved),
     LinePattern(
         r"^(?:gradient_accumulation_steps: (?P<accumulation>[0-9]{1,9})"
         r"|dtype: (?P<precision>bf16|fp16|fp32)|batch_size: (?P<batch>[0-9]{1,9})"

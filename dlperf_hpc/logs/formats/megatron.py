@@ -92,7 +92,7 @@ from dlperf_hpc.logs.lineparts import (
     one_more,
     perhaps,
 )
-from dlperf_hpc.logs.scanned import Printed, Unit
+from dlperf_hpc.logs.scanned import Printed, Stamps, Unit
 
 _FIGURE = r"[-+.0-9a-zA-Z]{1,40}"
 """A number as it is printed, nan and inf too: the builder notes what is no measurement."""
@@ -159,6 +159,41 @@ _SETTINGS = (
 )
 """Lines of all generations. Memory is no setting, but is found as they are."""
 
+
+# --- evaluations and checkpoints
+
+_MS = r"{}[ .]{{0,60}}: \([0-9.]{{1,20}}, (?P<ms>[0-9]{{1,12}}(?:\.[0-9]{{1,9}})?)\)"
+
+
+def _read_evaluate(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.state["evaluate_s"] = float(found["ms"]) / 1000
+
+
+def _read_validation(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """Lines with a stamp are of programs whose timer of an iteration stands still meanwhile."""
+    seconds = builder.state.pop("evaluate_s", None)
+    runs_on = builder.stamps is Stamps.NONE
+    builder.pause(line, "evaluation", seconds, found["after"], printed=runs_on)
+
+
+def _read_save(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    runs_on = builder.stamps is Stamps.NONE
+    builder.pause(line, "checkpoint", after=found["after"], printed=runs_on)
+
+
+def _read_saved(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """How long the checkpoint took that was begun last."""
+    if builder.pauses and builder.pauses[-1].what == "checkpoint":
+        seconds = float(found["ms"]) / 1000
+        builder.pauses[-1] = builder.pauses[-1]._replace(seconds=seconds)
+
+
+_PAUSES = (
+    LinePattern(_MS.format("^ *evaluate"), take=_read_evaluate),
+    LinePattern(_MS.format("^ *save-checkpoint"), take=_read_saved),
+    LinePattern(rf"validation loss at iteration (?P<after>{COUNT}) ", take=_read_validation),
+    LinePattern(rf"saving checkpoint at iteration +(?P<after>{COUNT}) to ", take=_read_save),
+)
 
 # --- megatron
 
@@ -236,6 +271,7 @@ _MEGATRON = (
     LinePattern(r"iteration +[0-9]+/.*iteration +[0-9]+/", take=_read_several),
     _ANY,
     LinePattern(_LITERAL, take=_read_several),
+    *_PAUSES,
     *_SETTINGS,
 )
 
@@ -266,6 +302,7 @@ _GPT2 = (
     # A later generation's.
     LinePattern("consumed samples:|learning rate:|samples/sec:", passed_over=True),
     LinePattern(_LITERAL, note="time per iteration, but not as Megatron-LM prints it"),
+    *_PAUSES,
     *_SETTINGS,
 )
 

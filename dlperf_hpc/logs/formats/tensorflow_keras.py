@@ -163,6 +163,7 @@ def _setting(line: Line, builder: ReadingBuilder) -> None:
 # --- keras
 
 _PER_STEP = "s/step"
+_SAVES = ": saving model to "  # ModelCheckpoint, of an epoch whose end has that in its time
 _PER_SAMPLE = "s/sample - "
 # Most lines of a bar end with a carriage return: a launcher's label is on few, and so is not known.
 _EPOCH = re.compile(r"(?:^|: ?)Epoch (?P<epoch>[0-9]{1,9})/(?P<epochs>[0-9]{1,9})\s*$")
@@ -186,6 +187,8 @@ def _read_fit(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         builder.state["last"] = epoch["epoch"] == epoch["epochs"]
         if builder.state["epoch"] == 1:  # perhaps another fit, with other data
             builder.state.pop("steps", None)
+    elif _SAVES in line.text:
+        builder.state["saved"] = True
     elif _PER_STEP in line.text:
         _read_bar(line, builder)
     elif samples := _FIT_SAMPLES.search(line.text):
@@ -233,11 +236,13 @@ def _best(ms: float, off: float, elapsed: int, steps: int) -> tuple[float, float
 def _read_end(line: Line, builder: ReadingBuilder, steps: int, figure: tuple[float, float]) -> None:
     """The steps of an epoch, or of nearly all of it where the end has the validation in it."""
     epoch, done, (ms, off) = builder.state.pop("epoch"), steps, figure
-    if " - val_" in line.text:
+    saved = builder.state.pop("saved", False)
+    if saved or " - val_" in line.text:
         done, ms, off = builder.state.get("inside") or (0, 0.0, 0.0)
     printed: float | None = ms
     if done < _NEARLY * steps or not done:
-        builder.note_once(line, "validation is in the time of an epoch: no speed is read")
+        what = "a checkpoint" if saved else "validation"
+        builder.note_once(line, f"{what} is in the time of an epoch: no speed is read")
     else:
         if off > _MOST_OFF:
             printed = None

@@ -5,6 +5,7 @@ Nothing here knows a batch size: :mod:`.throughput` makes samples/s of a figure.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from array import array
 from bisect import bisect_left
@@ -13,7 +14,7 @@ from dataclasses import replace
 
 from dlperf_hpc.logs.interpret.linefigures import by_clock, by_printed, rate, rate_unit
 from dlperf_hpc.logs.interpret.rules import Basis, Mean, WindowRule
-from dlperf_hpc.logs.interpret.segments import NoFigure, Segment, WindowFigure
+from dlperf_hpc.logs.interpret.segments import NoFigure, Segment, WindowFigure, less_pauses
 from dlperf_hpc.logs.scanned import (
     LogStep,
     LogSteps,
@@ -37,9 +38,35 @@ def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
         raise NoFigure("no line has an iteration", expected=True)
     by = by_clock if rule.basis in (Basis.CLOCK, Basis.ARRIVAL) else by_printed
     found = by(rule, reading, segment)
+    if rule.nearest and by is by_printed and found.unit is Unit.ITERATIONS_PER_S:
+        found = _behind_ramp(found, reading, segment) or found
     if not (math.isfinite(found.value) and found.value > 0):
         raise NoFigure(f"{found.value!r} {found.printed.label} is no speed")
     return _with_batch(found, segment) if found.unit is Unit.ITERATIONS_PER_S else found
+
+
+def _behind_ramp(found: WindowFigure, reading: Reading, segment: Segment) -> WindowFigure | None:
+    """The figure of the lines behind the last change of the batch, if one lies in the window among
+    lines that are further apart than an iteration: where somebody left lines out, the time of a
+    line is that of its own iteration, and those before it had another batch. None if there is no
+    such change, or if the lines behind it hold no window."""
+    before = _step_at(segment.steps, found.first or 0)
+    sizes = _batches(found.steps) | _batches(LogSteps([before] if before else ()))
+    apart = set(differences(found.steps.numbers("iteration")))
+    if len(sizes) < 2 or apart == {1}:
+        return None
+    batches = segment.steps.values("global_batch")
+    last = len(batches) - 1
+    while batches[last - 1] == batches[-1]:
+        last -= 1
+    steps, after = segment.steps[last + 1 :], segment.steps[last].iteration
+    if not steps:
+        return None
+    with contextlib.suppress(NoFigure):
+        behind = by_printed(found.rule, reading, replace(segment, steps=steps, after=after))
+        told = f"the global batch changes up to iteration {after}: the lines behind it count"
+        return None if behind.lacking else replace(behind, warnings=(told, *behind.warnings))
+    return None
 
 
 def _with_batch(found: WindowFigure, segment: Segment) -> WindowFigure:
@@ -155,6 +182,8 @@ def _total(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
         raise NoFigure(f"there is no total {rule.total!r}, but {names}")
     best = min(reversed(named), key=_preference)
     part, warnings = _part_done(reading, best)
+    factor, told = _without_pauses(reading, segment, best)
+    part *= factor
     own = best.name if best.unit is Unit.OWN else ""
     printed = Printed(best.unit, best.scope, scale=part, name=own)
     value = rate(best.value, printed)
@@ -167,7 +196,7 @@ def _total(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
         printed=printed,
         end_line=best.line,
         steps=segment.steps,
-        warnings=(*warnings, *_of_several(rule, named, best)),
+        warnings=(*warnings, *filter(None, [told]), *_of_several(rule, named, best)),
     )
     if not segment.steps:
         return found
@@ -214,6 +243,20 @@ def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:
     if part == 1:
         return 1.0, []
     return part, [f"{divides}; {why}: {part:.4g} of the printed figure counts"]
+
+
+def _without_pauses(reading: Reading, segment: Segment, total: Total) -> tuple[float, str]:
+    """The factor to a total without the pauses in its time, and what to say of them."""
+    known = _counts_of(reading, total).get("seconds")
+    since = max((each.line for each in reading.totals if each.line < total.line), default=0)
+    own = []
+    for pause in segment.pauses:
+        if since < pause.line <= total.line and pause.printed:
+            own.append(pause._replace(after=0, seconds=pause.seconds if known else None))
+    net = less_pauses(own, array("q", [0, 1]), [known or 1.0])
+    if not net.spent[0] > 0:
+        raise NoFigure(f"line {total.line}: nothing is left of its time, {net.told}")
+    return (known or 1.0) / net.spent[0], net.told
 
 
 def _share(ways: Sequence[tuple[float, str]], before: float | None) -> tuple[float, str]:

@@ -9,7 +9,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import compress
-from operator import truediv
+from operator import and_, truediv
 from statistics import fmean, median
 
 from dlperf_hpc.logs.interpret.rules import Basis, By, Mean, WindowRule
@@ -21,6 +21,8 @@ from dlperf_hpc.logs.interpret.segments import (
     Segment,
     WindowFigure,
     WindowRows,
+    less_pauses,
+    told_of_long,
     window_of_iterations,
     window_of_lines,
 )
@@ -65,7 +67,10 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         seconds = duration(stamps, kind)
     except ClockError as error:
         raise NoFigure(f"line {steps[error.position].line}: {error}") from None
-    iterations = numbers[-1] - numbers[0]
+    spent = differences(elapsed(stamps, kind))
+    net, iterations = less_pauses(segment.pauses, numbers, spent), numbers[-1] - numbers[0]
+    if net.told:
+        iterations, seconds = sum(net.apart), math.fsum(net.spent)
     if not seconds > 0:
         lines = f"lines {steps[0].line} and {steps[-1].line}"
         same = "came at once: the output was buffered" if arrival else "have the same time stamp"
@@ -73,12 +78,14 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         raise NoFigure(f"{lines} {same}", expected=whole)
     if arrival:
         _refuse_buffered(elapsed(stamps, kind), _times(stamps, kind, numbers))
-    coarse = _coarse(stamps, seconds)
+    coarse = _coarse(stamps, seconds / (1 + net.counts.count(False)))
     if rule.fine and _coarse(stamps, seconds, _FINE):
         raise NoFigure(f"the stamps are whole seconds, the window {seconds:.0f} s", expected=True)
     if coarse and reading.stamps is Stamps.ELAPSED and 1 / seconds > _TOO_COARSE:
         enough = math.ceil(iterations / seconds / _TOO_COARSE)
         raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
+    told = (window.warning, coarse, net.told, _between_epochs(reading, steps))
+    uneven = told_of_long(net, 1.0 if _are_whole(stamps) else 0.0)
     return WindowFigure(
         rule=rule,
         value=iterations / seconds,
@@ -91,7 +98,7 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         elapsed_s=seconds,
         times=functools.partial(_times, stamps, kind, numbers),
         lacking=window.lacking,
-        warnings=tuple(filter(None, (window.warning, coarse, _between_epochs(reading, steps)))),
+        warnings=tuple(filter(None, (*told, uneven))),
     )
 
 
@@ -152,12 +159,16 @@ def _refuse_buffered(seconds: array[float], times: Sequence[float]) -> None:
 def _coarse(stamps: Sequence[float], seconds: float, most: float = _COARSE) -> str:
     """What to say of a window of ``seconds`` between stamps that are whole seconds; '' if it is
     long enough for these: they are off by ``most`` of it or less."""
-    if 1 / seconds <= most or not all(stamp == int(stamp) for stamp in stamps):
+    if 1 / seconds <= most or not _are_whole(stamps):
         return ""
     return (
         f"the stamps are whole seconds and the window is {seconds:.0f} s: the speed may be "
         f"off by {100 / seconds:.0f} %"
     )
+
+
+def _are_whole(stamps: Sequence[float]) -> bool:
+    return all(stamp == int(stamp) for stamp in stamps)
 
 
 class ClockError(ValueError):
@@ -249,14 +260,18 @@ def _since_last(rule: WindowRule, reading: Reading, segment: Segment) -> WindowF
     steps = segment.steps[window.first + 1 - offset : window.last + 1 - offset]
     apart = differences(ends[window.first : window.last + 1])
     figures = steps.numbers("printed")
-    if len(rated) < len(segment.steps):
+    own = [pause._replace(seconds=None) for pause in segment.pauses if pause.printed]
+    net = less_pauses(own, ends[window.first : window.last + 1], [math.inf] * len(apart))
+    if len(rated) < len(segment.steps) or not all(net.counts):
         there = [rate(value, reading.printed) is not None for value in figures]
+        there = list(map(and_, there, net.counts))
         apart, figures = array("q", compress(apart, there)), array("d", compress(figures, there))
     rates = _rates(figures, reading.printed)
     # sum() of floats rounds otherwise from Python 3.12 on
     covered, seconds = float(sum(apart)), sums(array("d", map(truediv, apart, rates)))[-1]
     found = _timed(rule, reading, window, ends, (covered, seconds), steps)
-    return replace(found, times=lambda: [1 / each for each in rates])
+    warnings = (*found.warnings, *filter(None, [net.told]))
+    return replace(found, times=lambda: [1 / each for each in rates], warnings=warnings)
 
 
 def _timed(
@@ -378,7 +393,10 @@ def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         raise NoFigure("the printed running averages leave no time for the window")
     rows = set(points.rows[window.first + 1 : window.last + 1])
     steps = rated.where([row in rows for row in range(len(rated))])
-    return _timed(rule, reading, window, ends, (covered, seconds), steps)
+    own = [pause._replace(seconds=None) for pause in segment.pauses if pause.printed]
+    told = less_pauses(own, array("q", [ends[window.first], ends[window.last]]), [math.inf]).told
+    found = _timed(rule, reading, window, ends, (covered, seconds), steps)
+    return replace(found, warnings=(*found.warnings, *filter(None, [told])))
 
 
 def _of_lines(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import hashlib
 import math
+from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from statistics import median_low
+from itertools import compress
+from operator import sub, truediv
+from statistics import median, median_low
 from typing import NamedTuple, TypeVar
 
 from dlperf_hpc.logs.interpret.rules import WindowRule
@@ -22,11 +25,14 @@ from dlperf_hpc.logs.scanned import (
     GAPS,
     LogStep,
     LogSteps,
+    Numbers,
+    Pause,
     Printed,
     Reading,
     Stamps,
     Total,
     Unit,
+    differences,
     is_rising,
 )
 
@@ -44,6 +50,9 @@ SPAN = 0.5
 UNSURE = "?"
 """What the digest of a window begins with that other runs may have as well."""
 
+_CLOCK_STEP_S = 1.0  # by which the difference of two clocks of whole seconds may be off
+_SLOW, _FAR = 1.1, 6.0  # times the usual time, and its median deviations: longer is no noise
+_UNEVEN = 0.02  # of a window: what such intervals have more is told of
 _NEARLY = 0.9  # of the window: a warning is given of less
 _SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2, Stamps.ELAPSED: 0.0}
 """Seconds: a stamp that is earlier by more may be of another day, of the year after, or of a run
@@ -51,7 +60,7 @@ that began later."""
 
 _NO_RANK = GAPS[LogStep._fields.index("rank")][1]
 
-_T = TypeVar("_T", LogStep, Total)
+_T = TypeVar("_T", LogStep, Total, Pause)
 
 
 @dataclass(frozen=True)
@@ -70,6 +79,7 @@ class Segment:
     lines: LogSteps = field(default_factory=LogSteps)
     everyone: LogSteps = field(default_factory=LogSteps)
     totals: tuple[Total, ...] = ()
+    pauses: tuple[Pause, ...] = ()
     ranks: int = 1
     after: int = 0
     since: int = 0
@@ -88,13 +98,14 @@ def segments_of(reading: Reading) -> list[Segment]:
     """
     own, ranks = _of_rank_with_most_lines(reading.steps)
     if not own:
-        return [Segment(totals=reading.totals)]
+        return [Segment(totals=reading.totals, pauses=reading.pauses)]
     if is_rising(own.numbers("iteration")):  # as nearly all logs are
-        return [Segment(1, own, own, reading.steps, reading.totals, ranks, _before(own))]
+        there = reading.totals, reading.pauses
+        return [Segment(1, own, own, reading.steps, *there, ranks, _before(own))]
     pieces = _pieces([*own], reading.stamps)
     starts = [piece.steps[0].line for piece in pieces]
     everyone = _by_run(tuple(reading.steps), starts)
-    totals = _by_run(reading.totals, starts)
+    totals, pauses = _by_run(reading.totals, starts), _by_run(reading.pauses, starts)
     ends: list[int | None] = [start - 1 for start in starts[1:]]
     segments = []
     for i, (piece, until) in enumerate(zip(pieces, [*ends, None])):
@@ -108,6 +119,7 @@ def segments_of(reading: Reading) -> list[Segment]:
                 lines=steps if piece.copies > 1 else LogSteps(piece.steps),
                 everyone=LogSteps(everyone[i]),
                 totals=tuple(totals[i]),
+                pauses=tuple(pauses[i]),
                 ranks=len(tags) if len(tags) > 1 else piece.copies,
                 after=_before(steps),
                 since=starts[i] - 1 if i else 0,
@@ -310,6 +322,71 @@ def content_of(found: WindowFigure, reading: Reading) -> str:
         sure = any(span != int(span) for span in spans)
     digest = hashlib.sha256(b"\0".join([reading.format.encode(), *said])).hexdigest()
     return digest if sure else UNSURE + digest
+
+
+class Net(NamedTuple):
+    """What is left of a window without its pauses: which of the intervals between its lines count,
+    the iterations and seconds of each of these, and what to say."""
+
+    counts: Sequence[bool]
+    apart: Numbers
+    spent: Numbers
+    told: str
+
+
+def less_pauses(pauses: Sequence[Pause], ends: Numbers, spent: Sequence[float]) -> Net:
+    """``spent`` are the seconds between each two of the iterations ``ends``. Pauses whose length is
+    known are taken off; an interval with another is left out, unless these are more than half of
+    the window. NoFigure if a pause is longer than the interval that holds it."""
+    known, unknown = [0.0] * len(spent), set()
+    within = [pause for pause in pauses if ends[0] <= pause.after < ends[-1]]
+    for pause in within:
+        at = bisect_right(ends, pause.after) - 1
+        if pause.seconds is None:
+            unknown.add(at)
+        known[at] += pause.seconds or 0.0
+        if known[at] > spent[at] + _CLOCK_STEP_S:
+            why = f"{known[at]:.4g} s of {pause.what} lie within {spent[at]:.4g} s"
+            raise NoFigure(f"line {pause.line}: {why} of the lines' clock")
+    left_out = sum(ends[at + 1] - ends[at] for at in unknown)
+    told = []
+    if left_out > (1 - SPAN) * (ends[-1] - ends[0]):
+        told.append(f"{_listed(within)} of unknown length in the window: the speed is too low")
+        unknown = set()
+    elif unknown:
+        told.append(f"without the {left_out} iterations beside {_listed(within)} of unknown length")
+    counts = [at not in unknown for at in range(len(spent))]
+    if less := math.fsum(compress(known, counts)):
+        told.append(f"less {less:.4g} s of {_listed([p for p in within if p.seconds])}")
+    left = array("d", compress(map(sub, spent, known), counts))
+    apart = array("q", compress(differences(ends), counts))
+    return Net(counts, apart, left, "; ".join(told))
+
+
+def told_of_long(net: Net, error: float) -> str:
+    """What to say of a window in which some intervals took so much longer than most that something
+    else than training is in its time; '' without such. ``error`` is that of an interval (s)."""
+    times, more = list(map(truediv, net.spent, net.apart)), []
+    usual = median(times)
+    spread = median([abs(each - usual) for each in times])
+    longest = max(usual * _SLOW, usual + _FAR * spread)
+    for seconds, iterations in zip(net.spent, net.apart):
+        if seconds - error > longest * iterations:
+            more.append(seconds - error - usual * iterations)
+    if math.fsum(more) <= _UNEVEN * math.fsum(net.spent):
+        return ""
+    return (
+        f"{len(more)} of {len(net.spent)} intervals between the window's lines are longer than "
+        f"usual, by {math.fsum(more):.3g} s in all: an evaluation, a checkpoint or a step of the "
+        "clock may be in the time"
+    )
+
+
+def _listed(pauses: Sequence[Pause]) -> str:
+    """What was done in pauses, and how often: ``checkpoint (once), evaluation (3 times)``."""
+    counted = Counter(pause.what for pause in pauses)
+    often = {what: f"{number} times" if number > 1 else "once" for what, number in counted.items()}
+    return ", ".join(f"{what} ({often[what]})" for what in sorted(often))
 
 
 class WindowRows(NamedTuple):

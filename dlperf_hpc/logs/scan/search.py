@@ -349,7 +349,8 @@ _TEXTS: Mapping[str, Callable[[str], Enum]] = {
 }
 _ROWS: Mapping[str, Callable[..., Any]] = {
     **{"facts": values.Fact, "troubles": values.Trouble, "notes": values.Note},
-    **{"counts": values.Count, "epochs": values.Epoch, "totals": lambda *row: _total(*row)},
+    **{"counts": values.Count, "epochs": values.Epoch, "pauses": values.Pause},
+    **{"totals": lambda *row: _total(*row)},
 }
 
 
@@ -444,7 +445,7 @@ def _check_types(file: ScannedFile) -> None:
     """KeyError or TypeError if a plain value has another type than it was written with."""
     rows: list[Any] = [file, *file.readings, *file.facts, *file.troubles, *file.notes]
     for each in file.readings:
-        rows += [each.printed, *each.totals, *each.counts, *each.epochs]
+        rows += [each.printed, *each.totals, *each.counts, *each.epochs, *each.pauses]
     for name, value in itertools.chain.from_iterable(map(misfits, rows)):
         raise TypeError(f"{name} is {value!r}")
     for fact in file.facts:

@@ -454,7 +454,8 @@ def test_a_senseless_line_is_read_in_a_moment(name: str) -> None:
 
 
 def test_a_sample_has_a_number() -> None:
-    for name, per_s in (("hf_trainer", 80.0), ("epoch_bars", 32.0), ("keras", 400.0)):
+    # In the Trainer's window of 80 s lies an evaluation of 0.2 s.
+    for name, per_s in (("hf_trainer", 80.0 * 80 / 79.8), ("epoch_bars", 32.0), ("keras", 400.0)):
         ran = result(scan(SAMPLES[name]), accumulation=1)
         assert ran.status is Status.OK
         assert ran.samples_per_s == pytest.approx(per_s)
