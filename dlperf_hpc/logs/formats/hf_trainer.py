@@ -30,7 +30,8 @@ download, ``Map:``, ``Loading checkpoint shards:``) have a name or another total
 in a row were buffered, and show neither a bar nor a step; a loss between two different states of
 the bar is no step's for certain, and is left out. Bars are looked for once the log has shown whose
 it is, by its settings or by the first loss line. The bar's whole seconds are the clock: they have
-everything in them, evaluations and checkpoints too. Its rate is not read (:mod:`.bars`). axolotl,
+everything in them. How long an evaluation took, its own line says (``'eval_runtime': 9.2465``), and
+a bar of another total shows that there was one. A bar's rate is not read (:mod:`.bars`). axolotl,
 TRL and LLaMA-Factory print the same lines with keys of their own; axolotl's
 ``tokens/train_per_sec_per_gpu`` counts the tokens with a label only, and is no speed here.
 
@@ -76,7 +77,7 @@ LLaMA-Factory's ``trainer_log.jsonl`` (``LogCallback`` of train/callbacks.py).
 | | ``.., "throughput": 4025.5, "total_tokens": 281785}`` |
 
 Process 0 writes a line at each loss line of the Trainer; evaluations and the end have lines of
-their own, without a loss, which are not read. The steps are optimizer steps. ``throughput`` is the
+their own, without a loss. The steps are optimizer steps. ``throughput`` is the
 tokens of all devices over the time since ``train()`` began, set-up included; it is there with
 ``include_num_input_tokens_seen``. In a run that went on from a checkpoint it has the tokens of the
 run before it over the time of its own (issue 7415), so that no window of it is taken.
@@ -130,8 +131,9 @@ _MOST_HELD = 10_000
 """Bars kept until it is known whose they are: a loss line may come late."""
 
 _VALUE = r"['\"]?(?P<value>[0-9][0-9,]{0,24}(?:\.[0-9]{1,20})?)"
-_EVALUATED = rf"\beval_(?:[0-9A-Za-z_]{{1,40}}_)?runtime['\"]?: {_VALUE}['\"]?,"
-_SAVES = "Saving model checkpoint to "
+_PAUSE = (
+    rf"\beval_(?:[0-9A-Za-z_]{{1,40}}_)?runtime['\"]?: {_VALUE}['\"]?,|Saving model checkpoint to "
+)
 _END = r"(?:\s*$| \| )"  # unsloth has several settings in a line
 _PLAN = (
     ("epoch_samples", re.compile(rf"Num examples = {_VALUE}{_END}")),
@@ -270,19 +272,16 @@ def _add_bar(line: Line, builder: ReadingBuilder, bar: Bar, figures: _Figures) -
     add_bar(line, builder, bar, **figures)
 
 
-def _read_evaluated(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """The end of an evaluation. Outside the training no epoch is told of."""
-    if "epoch" in line.text or "steps" in builder.state.get("counts", ()):
-        _hold(line, builder, lambda at: _pause(at, builder, "evaluation", found["value"]))
+def _read_pause(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """The end of an evaluation, or a checkpoint. Outside the training no epoch stands beside."""
+    seconds = found["value"]
+    if not seconds or "epoch" in line.text or "steps" in builder.state.get("counts", ()):
+        _hold(line, builder, lambda at: _add_pause(at, builder, seconds))
 
 
-def _read_saved(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    _hold(line, builder, lambda at: _pause(at, builder, "checkpoint", None))
-
-
-def _pause(line: Line, builder: ReadingBuilder, what: str, seconds: str | None) -> None:
+def _add_pause(line: Line, builder: ReadingBuilder, seconds: str | None) -> None:
     builder.state["other_bar"] = False
-    builder.pause(line, what, seconds)
+    builder.pause(line, "evaluation" if seconds else "checkpoint", seconds)
 
 
 def _written(line: Line, builder: ReadingBuilder, bar: Bar) -> _Figures:
@@ -381,8 +380,7 @@ _TRAINER = (
         ", interval_steps_per_second: ",
         note="a step of PaddleNLP's Trainer, but not as it prints it",
     ),
-    LinePattern(_EVALUATED, take=_read_evaluated),
-    LinePattern(_SAVES, take=_read_saved),
+    LinePattern(_PAUSE, take=_read_pause),
     # without a name, or diffusers' one: the share done takes three places
     LinePattern(r"^(?:Steps: ?)?.{3}%\|", take=_read_bar),
     LinePattern(r"%\|", passed_over=True),  # another bar, of which there may be very many

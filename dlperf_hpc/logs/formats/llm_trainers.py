@@ -46,7 +46,7 @@ the mean over all ranks since.
 The bar is tqdm's, one for each epoch: epoch, step, the loss, then the steps of this epoch and the
 time since it began, in whole seconds. That time is the clock here, of the first epoch that is
 printed. Each step draws the bar twice, at first with the description of the step before: a line
-whose two numbers do not fit each other is left. Rank 0 prints both.
+whose two numbers do not fit each other is left. Rank 0 prints both, and ``Validation loss: 1.2345``.
 
 Settings are the configuration in YAML that a recipe prints as it begins (``batch_size: 4``, of one
 device unless the model is split by ``tensor_parallel_dim``). Real lines: meta-pytorch/torchtune
@@ -277,17 +277,15 @@ def _read_setting(line: Line, builder: ReadingBuilder, found: Groups) -> None:
         builder.state.pop("batch", None)
 
 
-def _read_validated(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    builder.pause(line, "evaluation")
-
-
-def _read_saved(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    builder.pause(line, "checkpoint")
+def _read_pause(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.pause(line, "checkpoint" if found["saves"] else "evaluation")
 
 
 _TUNE = (
-    LinePattern(rf"\bValidation loss: {NUMBER}\s*$", take=_read_validated),
-    LinePattern("Saving checkpoint. This may take some time. ", take=_read_saved),
+    LinePattern(
+        rf"\bValidation loss: {NUMBER}\s*$|(?P<saves>Saving checkpoint\. This may take )",
+        take=_read_pause,
+    ),
     LinePattern(
         r"^(?:gradient_accumulation_steps: (?P<accumulation>[0-9]{1,9})"
         r"|dtype: (?P<precision>bf16|fp16|fp32)|batch_size: (?P<batch>[0-9]{1,9})"

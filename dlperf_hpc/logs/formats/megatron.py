@@ -30,6 +30,11 @@ rank prints the line (GPT-NeoX: rank 0), so on many nodes the last node does. RO
 ``13100.0/13240.9``, this iteration's and an average: the first counts. Real logs of v2, the
 current one and Megatron-DeepSpeed were read; GPT-NeoX's line is known from the source.
 
+``validation loss at iteration 100 | ..`` and ``saving checkpoint at iteration 100 to ..`` tell of
+pauses. Until 2024, in lines without a stamp, these are in the time of the next line; later programs
+stop their timer. How long they were, ``evaluate ....: (57313.42, 57314.02)`` says, in ms, with the
+timers of all ranks.
+
 megatron_gpt2
 -------------
 Megatron-LM of 2019/2020, as DeepSpeedExamples' ``Megatron-LM/pretrain_gpt2.py`` has it.
@@ -162,37 +167,32 @@ _SETTINGS = (
 
 # --- evaluations and checkpoints
 
-_MS = r"{}[ .]{{0,60}}: \([0-9.]{{1,20}}, (?P<ms>[0-9]{{1,12}}(?:\.[0-9]{{1,9}})?)\)"
+_DID = {"validation loss": "evaluation", "saving checkpoint": "checkpoint"}
 
 
-def _read_evaluate(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    builder.state["evaluate_s"] = float(found["ms"]) / 1000
-
-
-def _read_validation(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+def _read_pause(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     """Lines with a stamp are of programs whose timer of an iteration stands still meanwhile."""
-    seconds = builder.state.pop("evaluate_s", None)
+    seconds = builder.state.pop("evaluate", None)
     runs_on = builder.stamps is Stamps.NONE
-    builder.pause(line, "evaluation", seconds, found["after"], printed=runs_on)
+    builder.pause(line, _DID[found["what"]], seconds, found["after"], runs_on)
 
 
-def _read_save(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    runs_on = builder.stamps is Stamps.NONE
-    builder.pause(line, "checkpoint", after=found["after"], printed=runs_on)
-
-
-def _read_saved(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """How long the checkpoint took that was begun last."""
-    if builder.pauses and builder.pauses[-1].what == "checkpoint":
-        seconds = float(found["ms"]) / 1000
+def _read_seconds(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """How long the evaluation took that is printed next, or the checkpoint that was begun last."""
+    seconds = float(found["ms"]) / 1000
+    if found["timer"] == "evaluate":
+        builder.state["evaluate"] = seconds
+    elif builder.pauses:
         builder.pauses[-1] = builder.pauses[-1]._replace(seconds=seconds)
 
 
 _PAUSES = (
-    LinePattern(_MS.format("^ *evaluate"), take=_read_evaluate),
-    LinePattern(_MS.format("^ *save-checkpoint"), take=_read_saved),
-    LinePattern(rf"validation loss at iteration (?P<after>{COUNT}) ", take=_read_validation),
-    LinePattern(rf"saving checkpoint at iteration +(?P<after>{COUNT}) to ", take=_read_save),
+    LinePattern(
+        r"^ *(?P<timer>evaluate|save-checkpoint) \.{2,60}: \([0-9.]{1,20}, "
+        r"(?P<ms>[0-9]{1,12}(?:\.[0-9]{1,9})?)\)",
+        take=_read_seconds,
+    ),
+    LinePattern(rf"(?P<what>{'|'.join(_DID)}) at iteration +(?P<after>{COUNT}) ", take=_read_pause),
 )
 
 # --- megatron

@@ -51,7 +51,7 @@ backspaces and a carriage return, also into a file. A step is a batch over all d
 Both figures are rounded to whole numbers: the seconds of the epoch, and the time of a step in it
 (in us, ms or, from 1 s on, s), which with a bar leaves out the epoch's first step. The one that is
 rounded less counts, the seconds divided by the steps; none if both may be off by more than 5 %.
-Where the line has a ``val_``, the validation is in both. Keras 3 says the time of a step in each
+Where the line has a ``val_``, the validation is in both, as is a checkpoint (``saving model to``). Keras 3 says the time of a step in each
 line of its bar, so that the last one before the epoch's end counts instead; others give no speed.
 
 Keras up to 2.3 counts samples, not steps, of what it names as ``Train on 60000 samples``. The

@@ -38,7 +38,7 @@ def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
         raise NoFigure("no line has an iteration", expected=True)
     by = by_clock if rule.basis in (Basis.CLOCK, Basis.ARRIVAL) else by_printed
     found = by(rule, reading, segment)
-    if rule.nearest and by is by_printed and found.unit is Unit.ITERATIONS_PER_S:
+    if rule.nearest and by is by_printed:
         found = _behind_ramp(found, reading, segment) or found
     if not (math.isfinite(found.value) and found.value > 0):
         raise NoFigure(f"{found.value!r} {found.printed.label} is no speed")
@@ -64,8 +64,8 @@ def _behind_ramp(found: WindowFigure, reading: Reading, segment: Segment) -> Win
         return None
     with contextlib.suppress(NoFigure):
         behind = by_printed(found.rule, reading, replace(segment, steps=steps, after=after))
-        told = f"the global batch changes up to iteration {after}: the lines behind it count"
-        return None if behind.lacking else replace(behind, warnings=(told, *behind.warnings))
+        warning = f"the global batch changes up to iteration {after}: the lines behind it count"
+        return None if behind.lacking else replace(behind, warnings=(warning, *behind.warnings))
     return None
 
 
@@ -182,7 +182,7 @@ def _total(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
         raise NoFigure(f"there is no total {rule.total!r}, but {names}")
     best = min(reversed(named), key=_preference)
     part, warnings = _part_done(reading, best)
-    factor, told = _without_pauses(reading, segment, best)
+    factor, pauses = _without_pauses(reading, segment, best)
     part *= factor
     own = best.name if best.unit is Unit.OWN else ""
     printed = Printed(best.unit, best.scope, scale=part, name=own)
@@ -196,7 +196,7 @@ def _total(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
         printed=printed,
         end_line=best.line,
         steps=segment.steps,
-        warnings=(*warnings, *filter(None, [told]), *_of_several(rule, named, best)),
+        warnings=(*warnings, *filter(None, [pauses]), *_of_several(rule, named, best)),
     )
     if not segment.steps:
         return found
@@ -255,8 +255,8 @@ def _without_pauses(reading: Reading, segment: Segment, total: Total) -> tuple[f
             own.append(pause._replace(after=0, seconds=pause.seconds if known else None))
     net = less_pauses(own, array("q", [0, 1]), [known or 1.0])
     if not net.spent[0] > 0:
-        raise NoFigure(f"line {total.line}: nothing is left of its time, {net.told}")
-    return (known or 1.0) / net.spent[0], net.told
+        raise NoFigure(f"line {total.line}: nothing is left of its time, {net.warning}")
+    return (known or 1.0) / net.spent[0], net.warning
 
 
 def _share(ways: Sequence[tuple[float, str]], before: float | None) -> tuple[float, str]:

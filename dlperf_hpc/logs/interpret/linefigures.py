@@ -17,12 +17,13 @@ from dlperf_hpc.logs.interpret.segments import (
     DAY_S,
     SPAN,
     YEAR_S,
+    Net,
     NoFigure,
     Segment,
     WindowFigure,
     WindowRows,
     less_pauses,
-    told_of_long,
+    of_long_intervals,
     window_of_iterations,
     window_of_lines,
 )
@@ -69,7 +70,7 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         raise NoFigure(f"line {steps[error.position].line}: {error}") from None
     spent = differences(elapsed(stamps, kind))
     net, iterations = less_pauses(segment.pauses, numbers, spent), numbers[-1] - numbers[0]
-    if net.told:
+    if net.warning:
         iterations, seconds = sum(net.apart), math.fsum(net.spent)
     if not seconds > 0:
         lines = f"lines {steps[0].line} and {steps[-1].line}"
@@ -84,8 +85,8 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
     if coarse and reading.stamps is Stamps.ELAPSED and 1 / seconds > _TOO_COARSE:
         enough = math.ceil(iterations / seconds / _TOO_COARSE)
         raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
-    told = (window.warning, coarse, net.told, _between_epochs(reading, steps))
-    uneven = told_of_long(net, 1.0 if _are_whole(stamps) else 0.0)
+    warnings = (window.warning, coarse, net.warning, _between_epochs(reading, steps))
+    uneven = of_long_intervals(net, 1.0 if _are_whole(stamps) else 0.0)
     return WindowFigure(
         rule=rule,
         value=iterations / seconds,
@@ -98,7 +99,7 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         elapsed_s=seconds,
         times=functools.partial(_times, stamps, kind, numbers),
         lacking=window.lacking,
-        warnings=tuple(filter(None, (*told, uneven))),
+        warnings=tuple(filter(None, (*warnings, uneven))),
     )
 
 
@@ -260,8 +261,7 @@ def _since_last(rule: WindowRule, reading: Reading, segment: Segment) -> WindowF
     steps = segment.steps[window.first + 1 - offset : window.last + 1 - offset]
     apart = differences(ends[window.first : window.last + 1])
     figures = steps.numbers("printed")
-    own = [pause._replace(seconds=None) for pause in segment.pauses if pause.printed]
-    net = less_pauses(own, ends[window.first : window.last + 1], [math.inf] * len(apart))
+    net = _without_pauses(segment, ends[window.first : window.last + 1])
     if len(rated) < len(segment.steps) or not all(net.counts):
         there = [rate(value, reading.printed) is not None for value in figures]
         there = list(map(and_, there, net.counts))
@@ -270,8 +270,15 @@ def _since_last(rule: WindowRule, reading: Reading, segment: Segment) -> WindowF
     # sum() of floats rounds otherwise from Python 3.12 on
     covered, seconds = float(sum(apart)), sums(array("d", map(truediv, apart, rates)))[-1]
     found = _timed(rule, reading, window, ends, (covered, seconds), steps)
-    warnings = (*found.warnings, *filter(None, [net.told]))
+    warnings = (*found.warnings, *filter(None, [net.warning]))
     return replace(found, times=lambda: [1 / each for each in rates], warnings=warnings)
+
+
+def _without_pauses(segment: Segment, ends: Numbers) -> Net:
+    """Which of the intervals between ``ends`` count by the printed figures: how much of a pause is
+    in one of these is not known."""
+    own = [pause._replace(seconds=None) for pause in segment.pauses if pause.printed]
+    return less_pauses(own, ends, [math.inf] * (len(ends) - 1))
 
 
 def _timed(
@@ -393,10 +400,9 @@ def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         raise NoFigure("the printed running averages leave no time for the window")
     rows = set(points.rows[window.first + 1 : window.last + 1])
     steps = rated.where([row in rows for row in range(len(rated))])
-    own = [pause._replace(seconds=None) for pause in segment.pauses if pause.printed]
-    told = less_pauses(own, array("q", [ends[window.first], ends[window.last]]), [math.inf]).told
+    net = _without_pauses(segment, array("q", [ends[window.first], ends[window.last]]))
     found = _timed(rule, reading, window, ends, (covered, seconds), steps)
-    return replace(found, warnings=(*found.warnings, *filter(None, [told])))
+    return replace(found, warnings=(*found.warnings, *filter(None, [net.warning])))
 
 
 def _of_lines(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:

@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress
-from operator import sub, truediv
+from operator import gt, sub, truediv
 from statistics import median, median_low
 from typing import NamedTuple, TypeVar
 
@@ -52,7 +52,7 @@ UNSURE = "?"
 
 _CLOCK_STEP_S = 1.0  # by which the difference of two clocks of whole seconds may be off
 _SLOW, _FAR = 1.1, 6.0  # times the usual time, and its median deviations: longer is no noise
-_UNEVEN = 0.02  # of a window: what such intervals have more is told of
+_UNEVEN = 0.02  # of a window: what such intervals have more is said
 _NEARLY = 0.9  # of the window: a warning is given of less
 _SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2, Stamps.ELAPSED: 0.0}
 """Seconds: a stamp that is earlier by more may be of another day, of the year after, or of a run
@@ -331,54 +331,56 @@ class Net(NamedTuple):
     counts: Sequence[bool]
     apart: Numbers
     spent: Numbers
-    told: str
+    warning: str
 
 
 def less_pauses(pauses: Sequence[Pause], ends: Numbers, spent: Sequence[float]) -> Net:
     """``spent`` are the seconds between each two of the iterations ``ends``. Pauses whose length is
     known are taken off; an interval with another is left out, unless these are more than half of
-    the window. NoFigure if a pause is longer than the interval that holds it."""
-    known, unknown = [0.0] * len(spent), set()
+    the window. NoFigure if pauses are longer than the interval that holds them."""
     within = [pause for pause in pauses if ends[0] <= pause.after < ends[-1]]
-    for pause in within:
-        at = bisect_right(ends, pause.after) - 1
-        if pause.seconds is None:
-            unknown.add(at)
-        known[at] += pause.seconds or 0.0
-        if known[at] > spent[at] + _CLOCK_STEP_S:
-            why = f"{known[at]:.4g} s of {pause.what} lie within {spent[at]:.4g} s"
-            raise NoFigure(f"line {pause.line}: {why} of the lines' clock")
-    left_out = sum(ends[at + 1] - ends[at] for at in unknown)
-    told = []
-    if left_out > (1 - SPAN) * (ends[-1] - ends[0]):
-        told.append(f"{_listed(within)} of unknown length in the window: the speed is too low")
-        unknown = set()
-    elif unknown:
-        told.append(f"without the {left_out} iterations beside {_listed(within)} of unknown length")
-    counts = [at not in unknown for at in range(len(spent))]
-    if less := math.fsum(compress(known, counts)):
-        told.append(f"less {less:.4g} s of {_listed([p for p in within if p.seconds])}")
-    left = array("d", compress(map(sub, spent, known), counts))
-    apart = array("q", compress(differences(ends), counts))
-    return Net(counts, apart, left, "; ".join(told))
+    apart, less, warnings = differences(ends), _lengths(within, ends), []
+    if any(map(gt, less, [seconds + _CLOCK_STEP_S for seconds in spent])):
+        what = f"{_listed(within)} up to line {within[-1].line}"
+        raise NoFigure(f"{what} took longer than the clock of the lines allows")
+    counts = list(map(math.isfinite, less))
+    left_out = sum(apart) - sum(compress(apart, counts))
+    if left_out > (1 - SPAN) * sum(apart):
+        warnings.append(f"{_listed(within)} of unknown length in the window: the speed is too low")
+        less = _lengths([pause for pause in within if pause.seconds], ends)
+        counts = [True] * len(less)
+    elif left_out:
+        warnings.append(f"without {left_out} iterations, for unknown times of {_listed(within)}")
+    if taken := math.fsum(compress(less, counts)):
+        known = [pause for pause in within if pause.seconds]
+        warnings.append(f"less {taken:.4g} s of {_listed(known)}")
+    left = array("d", compress(map(sub, spent, less), counts))
+    return Net(counts, array("q", compress(apart, counts)), left, "; ".join(warnings))
 
 
-def told_of_long(net: Net, error: float) -> str:
+def _lengths(pauses: Sequence[Pause], ends: Numbers) -> list[float]:
+    """The seconds of the pauses between each two iterations, NaN where they are not known."""
+    seconds = [0.0] * (len(ends) - 1)
+    for pause in pauses:
+        length = math.nan if pause.seconds is None else pause.seconds
+        seconds[bisect_right(ends, pause.after) - 1] += length
+    return seconds
+
+
+def of_long_intervals(net: Net, error: float) -> str:
     """What to say of a window in which some intervals took so much longer than most that something
     else than training is in its time; '' without such. ``error`` is that of an interval (s)."""
     times, more = list(map(truediv, net.spent, net.apart)), []
     usual = median(times)
-    spread = median([abs(each - usual) for each in times])
-    longest = max(usual * _SLOW, usual + _FAR * spread)
+    longest = max(usual * _SLOW, usual + _FAR * median([abs(each - usual) for each in times]))
     for seconds, iterations in zip(net.spent, net.apart):
         if seconds - error > longest * iterations:
             more.append(seconds - error - usual * iterations)
     if math.fsum(more) <= _UNEVEN * math.fsum(net.spent):
         return ""
     return (
-        f"{len(more)} of {len(net.spent)} intervals between the window's lines are longer than "
-        f"usual, by {math.fsum(more):.3g} s in all: an evaluation, a checkpoint or a step of the "
-        "clock may be in the time"
+        f"{len(more)} of {len(times)} intervals between lines are {math.fsum(more):.3g} s longer "
+        "than usual: an evaluation, a checkpoint or a step of the clock may be in the time"
     )
 
 
