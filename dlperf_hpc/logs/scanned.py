@@ -389,10 +389,11 @@ FACTS: Mapping[str, type] = {
     **{"framework": str, "model": str, "precision": str, "xla": bool},
     **{"nodes": int, "gpus_per_node": int, "devices": int, "batch_size": int},
     **{"global_batch": int, "accumulation": int, "seq_len": int, "repeat": int},
-    **{"replicas": int},
+    **{"replicas": int, "global_tokens": int},
 }
 """Names of facts and their types. ``batch_size`` is per device, ``devices`` over all nodes;
-``global_batch`` is samples per optimizer step over all devices. ``replicas`` are copies of the
+``global_batch`` is samples per optimizer step over all devices, ``global_tokens`` its tokens.
+``replicas`` are copies of the
 model that are trained side by side, each on one device or split over several."""
 
 

@@ -17,9 +17,9 @@ the compilation in it, and is evaluated too.
 
 Settings stand in the configuration that is printed first, as a file of Python or as ``Overriding:
 batch_size = 8``. ``tokens per iteration will be: 491,520`` (2023-04) is of all devices with the
-accumulation; divided by ``block_size`` it is the global batch. Without both no batch is read, since
-the accumulation of the configuration was of one process before and is of all since. llama2.c takes
-it apart: ``breaks down as: 4 grad accum steps * 8 processes * 128 batch size * 256 max seq len``.
+accumulation; divided by ``block_size`` it is the global batch. Without that line no batch is read,
+since the accumulation of the configuration was of one process before and is of all since. llama2.c
+takes it apart: ``breaks down as: 4 grad accum steps * 8 processes * 128 batch size * 256 max seq len``.
 A log of nanoGPT's own was read from end to end; other real lines: karpathy/nanoGPT#110, #178, #215,
 #466.
 
@@ -138,18 +138,11 @@ def _read_batch_size(line: Line, builder: ReadingBuilder, found: Groups) -> None
     builder.state["batch_size"] = found["value"]
 
 
-def _read_length(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    builder.hold(line, "seq_len", found["value"])
-    builder.state["seq_len"] = int(found["value"])
-
-
 def _read_tokens(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """The sequences of an optimizer step, where the length of one is known. Those of a micro-step
-    are of no use without it: of how many an optimizer step consists would be guessed."""
-    tokens, seq_len = _plain(found["tokens"]), builder.state.get("seq_len")
-    if seq_len and tokens % seq_len == 0:
-        builder.hold(line, "global_batch", tokens // seq_len)
-        builder.hold(line, "batch_size", builder.state.get("batch_size"))
+    """The tokens of an optimizer step. The sequences of a micro-step are of no use without them: of
+    how many an optimizer step consists would be guessed."""
+    builder.hold(line, "global_tokens", _plain(found["tokens"]))
+    builder.hold(line, "batch_size", builder.state.get("batch_size"))
 
 
 def _plain(grouped: str) -> int:
@@ -179,8 +172,8 @@ _NANOGPT = (
         take=_read_batch_size,
     ),
     LinePattern(
-        r"^(?:Overriding: )?(?:block_size|max_seq_len) = '?(?P<value>[0-9]{1,10})'?\s*(?:#|$)",
-        take=_read_length,
+        r"^(?:Overriding: )?(?:block_size|max_seq_len) = '?(?P<seq_len>[0-9]{1,10})'?\s*(?:#|$)",
+        held=True,
     ),
 )
 

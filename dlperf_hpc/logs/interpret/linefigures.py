@@ -46,7 +46,7 @@ from dlperf_hpc.logs.scanned import (
 
 _COARSE = 0.02  # error of a difference of whole seconds from which on a warning is given
 _FINE = 0.005  # and from which on the arrival of lines is the better clock
-_TOO_COARSE = 0.05  # and, of seconds since a program began, from which on there is no figure
+_TOO_COARSE = 0.05  # and from which on there is no figure
 _AT_ONCE_S, _MOST_AT_ONCE = 1e-3, 0.1  # lines nearer to each other, and how many may be
 _BURST, _MOST_IN_BURSTS = 0.25, 0.4  # the same as a share of the mean time of an iteration
 _MARCH_1 = 59  # day of a year of 365 days that a leap year's 29 February falls on too
@@ -82,7 +82,7 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
     coarse = _coarse(stamps, seconds / (1 + net.counts.count(False)))
     if rule.fine and _coarse(stamps, seconds, _FINE):
         raise NoFigure(f"the stamps are whole seconds, the window {seconds:.0f} s", expected=True)
-    if coarse and reading.stamps is Stamps.ELAPSED and 1 / seconds > _TOO_COARSE:
+    if coarse and 1 / seconds > _TOO_COARSE:
         enough = math.ceil(iterations / seconds / _TOO_COARSE)
         raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
     warnings = (window.warning, coarse, net.warning, _between_epochs(reading, steps))

@@ -82,6 +82,7 @@ def resolved(
         claims = [claim for claim in claims if _sound(name, claim.value)]
         if claims:
             best[name] = _CHOOSE.get(name, _best)(name, claims, warnings)
+    _agree_on_tokens(best, warnings)
     _agree_on_replicas(best, warnings)
     _agree_on_devices(best, warnings)
     return ResolvedSettings({name: best[name].value for name in best}, tuple(warnings))
@@ -155,6 +156,15 @@ def _spelt_out(name: str) -> str:
 
 def _short(value: Any) -> str:
     return str(value)[:60]
+
+
+def _agree_on_tokens(best: dict[str, _Claim], warnings: list[str]) -> None:
+    """The sequences of an optimizer step by its tokens, where these are a whole number."""
+    tokens, length = best.get("global_tokens"), best.get("seq_len")
+    if tokens is not None and length is not None and tokens.value % length.value == 0:
+        claims = [replace(tokens, value=tokens.value // length.value)]
+        claims += [best[name] for name in ("global_batch",) if name in best]
+        best["global_batch"] = _best("global_batch", claims, warnings)
 
 
 def _agree_on_replicas(best: dict[str, _Claim], warnings: list[str]) -> None:
@@ -306,7 +316,9 @@ def converted(figure: WindowFigure, values: Values, counter: Counter, processes:
     """
     assumed: list[str] = []
     unit, printed = Unit.SAMPLES_PER_S, figure.printed
-    if figure.unit is Unit.ITERATIONS_PER_S:
+    if figure.unit is Unit.ITERATIONS_PER_S and _only_tokens(figure, values):
+        factor, unit = float(values["global_tokens"]), Unit.TOKENS_PER_S
+    elif figure.unit is Unit.ITERATIONS_PER_S:
         # all devices do an iteration together, whoever prints its time
         factor = figure.batch or samples_per_iteration(values, counter, assumed)
     else:
@@ -322,6 +334,11 @@ def converted(figure: WindowFigure, values: Values, counter: Counter, processes:
         per_printed = factor * _TIMES[printed.unit] / printed.scale
     name = printed.name if unit is Unit.OWN else ""
     return Converted(figure.value * factor, per_printed, tuple(assumed), unit, name)
+
+
+def _only_tokens(figure: WindowFigure, values: Values) -> bool:
+    """Whether the tokens of an iteration are stated, and how many sequences these are is not."""
+    return "global_tokens" in values and "global_batch" not in values and figure.batch is None
 
 
 def samples_per_iteration(values: Values, counter: Counter, assumed: list[str]) -> float:

@@ -94,7 +94,7 @@ def test_statuses_options_and_facts_are_named() -> None:
     section = EXTERNAL.partition("## The status of a run")[2].partition("\n## ")[0]
     first = "".join(re.findall(r"^\| (`.*?`) \|", section, re.MULTILINE))
     assert set(re.findall(r"`(\w+)`", first)) == kinds <= {status.value for status in Status}
-    for fact in set(FACTS) - {"repeat", "xla", "replicas"}:
+    for fact in set(FACTS) - {"repeat", "xla", "replicas", "global_tokens"}:
         assert f"--{fact.replace('_', '-')}" in EXTERNAL, fact
 
 

@@ -243,3 +243,26 @@ def test_nccls_own_lines_tell_which_way_its_ranks_talked(tmp_path: Path) -> None
     assert "nccl" in read(tmp_path, [launch, *noise, *nccl, *horovod(4)]).facts
     assert "nccl" not in read(tmp_path, [launch, *horovod(4), *noise, *nccl]).facts
     assert "nccl" not in read(tmp_path, [launch, *noise * 3, *nccl, *horovod(4)]).facts
+
+
+@pytest.mark.parametrize(
+    ("stamp", "line"),
+    [
+        ("[HUGECTR][02:51:{:02.0f}][INFO][RANK0]: ", "Iter: {0} Time(10 iters): 0.20s Loss: 0.1"),
+        (
+            " [2026-01-05 10:49:{:02.0f}]",
+            STEPS[0].replace("       1/", "{0:8d}/").replace("          64", "{1:12d}"),
+        ),
+    ],
+)
+def test_stamps_of_whole_seconds_measure_no_window_of_two(
+    tmp_path: Path, stamp: str, line: str
+) -> None:
+    """50 and 2 iterations/s: what the lines print counts, and the clock's resolution is told."""
+    text = line.replace("500.0", " 20.0")
+    lines = [stamp.format(n / 50 // 1) + text.format(n, 64 * n) for n in range(10, 131, 10)]
+    result = read(tmp_path, lines, nodes=1, gpus_per_node=8, batch_size=8)
+    assert result.external is not None and result.external.basis == "printed"
+    assert result.samples_per_s == pytest.approx(64 * 50)
+    assert result.external.check is None
+    assert any("whole seconds and the window is 2 s" in each for each in result.warnings)

@@ -172,9 +172,16 @@ def test_a_step_back_before_the_window_does_not_matter() -> None:
     assert apply("clock[20:120]", set_back).value == pytest.approx(2.0)
 
 
-def test_coarse_stamps_are_said_and_equal_ones_give_nothing() -> None:
-    whole = reading(steps(range(1, 131), stamp=lambda n: float(int(1e9 + n / 10))))
-    assert "off by 10 %" in apply("clock[20:120]", whole).warnings[0]
+@pytest.mark.parametrize("kind", [Stamps.ABSOLUTE, Stamps.TIME_ONLY, Stamps.ELAPSED])
+def test_coarse_stamps_are_said_and_short_windows_by_them_give_nothing(kind: Stamps) -> None:
+    """A window of fewer than 20 of the clock's seconds is off by more than 5 %."""
+
+    def whole(per_s: float) -> Reading:
+        return reading(steps(range(1, 131), stamp=lambda n: float(int(1000 + n / per_s))), kind)
+
+    assert "off by 4 %" in apply("clock[20:120]", whole(4.0)).warnings[0]
+    with pytest.raises(NoFigure, match=r"is 2 s.* off by 50 %.* of 1000 iterations or more"):
+        apply("clock[20:120]", whole(50.0))
     with pytest.raises(NoFigure, match="same time stamp"):
         apply("clock[20:120]", reading(steps(range(1, 131), stamp=lambda n: 1e9)))
 
