@@ -6,8 +6,9 @@ AdamW, autocast for bf16 and fp16), with the same synthetic data, eager and unde
 What is compared lies in one process, and its windows follow each other in turn, each round in
 another order: measured one after the other, the same pair of codes differs by a tenth and more from
 one quarter of an hour to the next. A ratio is the median over the rounds, with the interval of that
-median. ``--seconds`` bounds each comparison: windows get shorter, then fewer. In mode ``tuned``
-only ours is run.
+median. ``--seconds`` bounds each comparison, without what comes before a code's second iteration
+(building, compilation): windows get shorter, then fewer. With fewer than 6 windows of 5 iterations
+a row has no ratio, and says so. In mode ``tuned`` only ours is run.
 
 HuggingFace's models are as one gets them, with sdpa attention: its BERT's MLM head scores every
 token, ours the masked ones only (as NVIDIA's and DeepSpeed's do); DDP does not broadcast their
@@ -47,13 +48,14 @@ from dlperf_hpc.train.torch.ddp import DdpSession
 
 OURS, LONE = "dlperf_hpc", "dlperf_hpc-no-ddp"
 _WARM_UP_SHARE = 0.25  # of the time for a comparison
+_WINDOWS, _ITERATIONS = 6, 5  # that a ratio needs
 
 
 @dataclass(frozen=True)
 class Row:
     """One model in one precision, dropout and mode. ``ratio`` is ours over it, median of
     ``windows`` rounds, ``ratio_low`` and ``ratio_high`` that median's interval. ``refused`` says
-    why there is no number."""
+    why there is no number, ``too_few`` why there is no ratio."""
 
     model: str
     code: str
@@ -74,6 +76,7 @@ class Row:
     share_of_peak: float | None = None
     loss: float | None = None
     refused: str = ""
+    too_few: str = ""
 
 
 class Quiet(DdpSession):
@@ -93,6 +96,7 @@ class Runner:
     row: Row
     session: DdpSession | None = None
     rates: list[float] = field(default_factory=list)
+    built_s: float = 0.0  # until the end of its first iteration, which compiles
 
 
 def cases(arguments: argparse.Namespace) -> Iterator[tuple[Case, float, str]]:
@@ -136,8 +140,10 @@ def opened(case: Case, runner: Runner, world: World, warm: int, seconds: float) 
     try:
         one_rank = "plain" if runner.row.code == LONE else "ddp"
         asked = replace(case, options=tuple({**dict(case.options), "one_rank": one_rank}.items()))
+        begun = time.monotonic()
         session = Quiet(asked, world, workload_of(case, runner.row.code))
-        each = warm_up(session, 1, _nothing)  # compiles
+        warm_up(session, 1, _nothing)
+        runner.built_s = time.monotonic() - begun
         count = max(1, min(warm, int(seconds / max(warm_up(session, 1, _nothing), 1e-9))))
         each = warm_up(session, count, _nothing)
     except (DeviceError, torch.OutOfMemoryError) as error:
@@ -166,6 +172,7 @@ def compare(
     runners = [Runner(Row(case.model, code, case.precision, dropout, mode)) for code in codes]
     share = arguments.seconds * _WARM_UP_SHARE / len(runners)
     each = [opened(case, runner, world, arguments.warmup, share) for runner in runners]
+    end += sum(runner.built_s for runner in runners)
     running = [runner for runner in runners if runner.session is not None]
     # All rounds shall fit; a window that would not even hold one iteration takes the time it takes.
     room = max(0.0, end - time.monotonic()) / arguments.windows
@@ -204,7 +211,12 @@ def told(case: Case, runner: Runner, ours: Runner, iterations: int) -> Row:
         share_of_peak=round(tflops / peak, 4) if peak else None,
         loss=round(runner.session.losses()[-1], 3),
     )
-    return replace(row, **ratios(ours.rates, runner.rates)) if runner is not ours else row
+    if runner is ours:
+        return row
+    if row.windows < _WINDOWS or iterations < _ITERATIONS:
+        needed = f"too few for a ratio, which needs {_WINDOWS} x {_ITERATIONS}"
+        return replace(row, too_few=needed)
+    return replace(row, **ratios(ours.rates, runner.rates))
 
 
 def ratios(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
@@ -240,7 +252,7 @@ def show(rows: list[Row], device_name: str, arguments: argparse.Namespace) -> No
     )
     print(
         f"{'model':11}{'code':18}{'dtype':6}{'drop':>5} {'mode':8}{'samples/s':>10}  {'':19}"
-        f"{'TFLOPS':>8}{'of peak':>9}  beside"
+        f"{'TFLOPS':>8}{'of peak':>9}{'windows':>9}{'iterations':>12}  beside"
     )
     for row in rows:
         head = f"{row.model:11}{row.code:18}{row.precision:6}{row.dropout:5g} {row.mode:8}"
@@ -248,13 +260,12 @@ def show(rows: list[Row], device_name: str, arguments: argparse.Namespace) -> No
             print(f"{head}{row.refused}")
             continue
         share = f"{row.share_of_peak:.1%}" if row.share_of_peak is not None else ""
-        ratio = ""
+        ratio = row.too_few
         if row.ratio is not None and row.ratio_low is not None:
             ratio = f"ours x {row.ratio:.3f} [{row.ratio_low:.3f}, {row.ratio_high:.3f}]"
         print(
             f"{head}{row.samples_per_s:10.1f}  {f'[{row.slowest:.1f}, {row.fastest:.1f}]':19}"
-            f"{row.tflops:8.2f}{share:>9}  {ratio}"
-            f" ({row.windows} x {row.iterations})"
+            f"{row.tflops:8.2f}{share:>9}{row.windows:9}{row.iterations:12}  {ratio}"
         )
 
 

@@ -83,9 +83,11 @@ ACCELERATORS: tuple[Accelerator, ...] = (
     # "NVIDIA A800" data sheet: an A100 with slower NVLink. Its 40 GB card for desks is another.
     Accelerator("A800", "a800", _peaks(19.5, 312.0, tf32=156.0), _words("sxm sxm4 pcie"),
          sizes=frozenset((80,))),
-    # "NVIDIA A30", "A10", "A40", "L4", "L40" and "L40S" data sheets
+    # "NVIDIA A30", "A10", "A40", "L4", "L40" and "L40S" data sheets. The A10G is another card:
+    # "NVIDIA A10G" data sheet for AWS, February 2022
     Accelerator("A30", "a30", _peaks(10.3, 165.0, tf32=82.0), _PCIE),
     Accelerator("A10", "a10", _peaks(31.2, 125.0, tf32=62.5), _PCIE),
+    Accelerator("A10G", "a10g", _peaks(35.0, 70.0)),
     Accelerator("A40", "a40", _peaks(37.4, 149.7, tf32=74.8), _PCIE),
     Accelerator("L4", "l4", _peaks(30.3, 121.0, tf32=60.0, fp8=242.5), _PCIE),
     Accelerator("L40", "l40", _peaks(90.5, 181.0, tf32=90.5, fp8=362.0), _PCIE),
@@ -120,16 +122,18 @@ ACCELERATORS: tuple[Accelerator, ...] = (
          sizes=frozenset((96,))),
     # "NVIDIA GH200 Grace Hopper Superchip" data sheet
     Accelerator("GH200", "gh200", _HOPPER, _SXM),
-    # "NVIDIA Blackwell" data sheet; of fp32 and tf32 NVIDIA's own documents disagree
+    # "NVIDIA Blackwell" data sheet; of the B200's fp32 and tf32, and the GB200's fp32, NVIDIA's own
+    # documents disagree (the GB200's tf32: "NVIDIA Blackwell Architecture Technical Brief")
     Accelerator("B200", "b200", _peaks(None, 2250.0, fp8=4500.0), _SXM),
-    Accelerator("GB200", "gb200", _peaks(None, 2500.0, fp8=5000.0)),
+    Accelerator("GB200", "gb200", _peaks(None, 2500.0, tf32=1250.0, fp8=5000.0)),
     # "NVIDIA Blackwell Ultra" data sheet, HGX B300 and GB300 NVL72; fp32 and tf32 as above
     Accelerator("B300", "b300", _peaks(None, 2250.0, fp8=4500.0), _SXM | _words("ac")),
     Accelerator("GB300", "gb300", _peaks(None, 2500.0, fp8=5000.0)),
     # "AMD Instinct MI300A", "MI300X", "MI325X" and "MI355X" data sheets; CDNA 4 has no TF32
     Accelerator("MI300A", "mi300a", _peaks(122.6, 980.6, tf32=490.3, fp8=1961.2)),
     Accelerator("MI355X", "mi355x", _peaks(157.3, 2516.6, fp8=5033.2), _words("oam")),
-    Accelerator("MI300X", "mi300x", _CDNA3, _words("oam")),
+    # A virtual function of an MI300X (VF) is all of it: AMD's driver makes one of each.
+    Accelerator("MI300X", "mi300x", _CDNA3, _words("oam vf")),
     Accelerator("MI325X", "mi325x", _CDNA3, _words("oam")),
 )  # fmt: skip
 

@@ -262,10 +262,10 @@ class GpuSeries:
         self._joules: list[float | None] = []
 
     def look(self) -> None:
-        """Take a sample."""
+        """Take a sample. Its moment is that of the energy counter, which has to fit it."""
+        self._joules.append(_joules(self._device))
         self._times.append(time.time())
         self._samples.append(_sample(self._device))
-        self._joules.append(_joules(self._device))
 
     def look_for(self, root: int) -> None:
         """Note whether a process below ``root`` computes on it now."""

@@ -154,6 +154,9 @@ def test_head_on_every_position_where_the_framework_does_so() -> None:
         ("A100-SXM-80GB", "A100"),
         ("NVIDIA A100 80GB PCIe", "A100"),
         ("NVIDIA A10", "A10"),
+        ("NVIDIA A10G", "A10G"),
+        ("NVIDIA L40S", "L40S"),
+        ("AMD Instinct MI300X VF", "MI300X"),
         ("Tesla V100-SXM2-16GB", "V100 SXM"),
         ("Tesla V100-PCIE-32GB", "V100 PCIe"),
         ("Tesla V100S-PCIE-32GB", "V100S PCIe"),
@@ -190,7 +193,7 @@ def test_cards_by_name(name: str, known: str) -> None:
 @pytest.mark.parametrize(
     "name",
     ["", "cpu", "NVIDIA", "NVIDIA A100-SXM4-40GB MIG 3g.20gb", "NVIDIA A100-SXM-64GB",
-     "GRID A100-10C", "NVIDIA A10G", "Tesla V100-SXM3-32GB", "AMD Instinct MI250X",
+     "GRID A100-10C", "NVIDIA H100 SXM5 96GB", "Tesla V100-SXM3-32GB", "AMD Instinct MI250X",
      "AMD EPYC 7763", "NVIDIA GeForce RTX 3090", "H100 PCIe SXM", "A100 V100", "x" * 10**6,
      "NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "NVIDIA RTX A5000", "RTX",
      "NVIDIA RTX PRO 6000 Blackwell Server Edition", "NVIDIA A800 40GB Active", "NVIDIA H20-3e",

@@ -225,7 +225,9 @@ def test_the_gpus_of_a_program_are_sampled_once_each_from_beside_it(tmp_path: Pa
     first, second = (each for each in lines if each["when"] == "window")
     assert (first["util"], first["sm_mhz"], first["watts"], first["throttle"]) == (90, 1000, 100, 4)
     assert first["watched_s"] == 0.5
-    assert (first["joules"], second["joules"]) == (pytest.approx(50), pytest.approx(100))
+    # 100 W and 200 W; on a busy machine a moment may be another than the counter's.
+    assert first["joules"] == pytest.approx(50, rel=0.3)
+    assert second["joules"] == pytest.approx(100, rel=0.3)
     assert lines[0]["driver"] == "580.1"
     # The supervisor of another rank of that attempt sees the same GPUs.
     assert watched(tmp_path, {}) == ([], "")
