@@ -202,3 +202,19 @@ def test_without_torch_a_check_says_which_python_lacks_it() -> None:
     found = Finding(*json.loads(done.stdout.partition(" ")[2]))
     assert found.verdict == pack.FAIL
     assert sys.executable in found.value and "torch" in found.value
+
+
+def test_the_page_says_where_each_check_was_seen() -> None:
+    """A check that has nothing to do on a CPU was not seen on one; none was on a card."""
+    page = (ROOT / "docs" / "gpu.md").read_text(encoding="utf-8")
+    assert "**On a card: none yet.**" in page
+    rows: dict[str, tuple[str, str, str]] = {}
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 4 and cells[1].startswith("`"):
+            for name in cells[1].partition(":")[0].split(", "):
+                rows[name.strip("`")] = (cells[0].replace("1-3", "123"), cells[2], cells[3])
+    assert {check.name: check.calls for check in CHECKS} == {n: row[0] for n, row in rows.items()}
+    for check in CHECKS:
+        _, cpu, fake = rows[check.name]
+        assert bool(cpu) is not bool(check.no_card) and fake, check.name
