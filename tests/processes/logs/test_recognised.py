@@ -39,6 +39,7 @@ LINES = {
     "AllenNLP": "2019-03-04 05:06:07,697 - INFO - allennlp.training.trainer - Epoch 1/39",
     "Flair": "2021-03-04 05:06:07,913 epoch 2 - iter 30/219 - loss 11.25931536 - samples/sec: 21.50 - lr: 0.000500",
     "spaCy": "E    #       LOSS TOK2VEC  LOSS NER  ENTS_F  ENTS_P  ENTS_R  SCORE",
+    "fms-fsdp": "current token per gpu per sec: 3900",
     "icefall (batches of varying size, and no speed)": "2023-05-12 18:05:00,352 INFO [train.py:422] Epoch 0, batch 10, loss[loss=0.4561, over 2828.00 frames. ], tot_loss[loss=0.7076, over 22192.90 frames. ], batch size: 4",
     "Colossal-AI": "[03/04/23 05:06:07] INFO     colossalai - colossalai - INFO: /opt/colossalai/initialize.py:69 launch",
     "DeepSpeed-Chat": "Model Parameters: 1.388 B, Latency: 3.08s, TFLOPs: 19.34, Samples/sec: 9.68, Time/seq 0.10s, Batch Size: 32",

@@ -335,18 +335,6 @@ def test_thunders_settings_stand_behind_its_lines() -> None:
     assert pytest.approx(10690.01, rel=1e-3) == 4096 / 0.38311
 
 
-def test_fms_fsdps_speed_is_that_of_the_step_above_it() -> None:
-    """fms_fsdp/utils/train_utils.py."""
-    lines = [
-        "step: 100",
-        "loss: 3.5",
-        "current token per gpu per sec: 3900",
-        "overall token per gpu per sec: 3801",
-    ]
-    assert steps(*lines) == [(100, 3900.0, None)]
-    assert not read(*lines[2:]).readings and not read("validate step: 100", *lines[2:]).readings
-
-
 def test_neurons_moving_average_is_read_at_every_tenth_step() -> None:
     """A workshop's page quotes the steps 14 to 16."""
     line = "[0]:LOG Wed Dec 21 00:12:27 2022 - (0, {}) step_loss : 11.2500 learning_rate : 2.80e-06 throughput : 6497.86"
@@ -367,7 +355,7 @@ def test_colossal_ais_total_is_of_all_devices() -> None:
 
 STATED = {"nodes": 1, "gpus_per_node": 8, "batch_size": 4}
 TOKENS = {
-    **{"automodel": 16384, "fairseq": 8192, "fms_fsdp": 8 * 4096, "internevo": 8 * 8192},
+    **{"automodel": 16384, "fairseq": 8192, "internevo": 8 * 8192},
     **{"olmo": 8 * 16384, "olmo_core": 8 * 16384, "picotron": 8 * 131072},
 }
 """Tokens/s over all devices of samples that have them alone."""
