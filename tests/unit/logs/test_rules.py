@@ -177,7 +177,9 @@ def test_coarse_stamps_are_said_and_short_windows_by_them_give_nothing(kind: Sta
     """A window of fewer than 20 of the clock's seconds is off by more than 5 %."""
 
     def whole(per_s: float) -> Reading:
-        return reading(steps(range(1, 131), stamp=lambda n: float(int(1000 + n / per_s))), kind)
+        return reading(
+            steps(range(1, 131), stamp=lambda n: float(int(1000 + n / per_s))), stamps=kind
+        )
 
     assert "off by 4 %" in apply("clock[20:120]", whole(4.0)).warnings[0]
     with pytest.raises(NoFigure, match=r"is 2 s.* off by 50 %.* of 1000 iterations or more"):
