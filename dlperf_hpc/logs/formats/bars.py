@@ -34,8 +34,9 @@ Lightning draws with ``smoothing=0``: its rate is the mean since the epoch began
 as much by the time. Lightning is known by ``v_num=``, the version of its logger, or by ``TPU
 available: False, using: 0 TPU cores`` as it begins. Of other programs the time alone is read, and
 only of bars that name an epoch's number: what another bar counts (files, epochs, downloads) is not
-known. The bars of rich (``RichProgressBar``, Lightning's own from 2.6 on where rich is installed)
-leave one line in a file, at the end of the last epoch: no speed.
+known, and noted where no format is recognised. The bars of rich (``RichProgressBar``, Lightning's
+own from 2.6 on where rich is installed) leave one line in a file, at the end of the last epoch: no
+speed.
 
 A step is drawn twice: Lightning draws its own loss behind it, programs that call ``set_postfix`` in
 the loop the next step's, so that of these the first drawing counts. A bar whose only losses are of
@@ -77,7 +78,7 @@ from dlperf_hpc.logs.scanned import Counter, Stamps
 
 _WHOLE = r"[0-9]{1,15}"
 _RATE = (
-    r" +(?P<rate>[0-9.]{1,16}|\?) ?(?P<unit>[A-Za-z]{1,16}/s|s/ ?[A-Za-z]{1,16})"
+    r" +(?P<rate>[0-9]{1,9}(?:\.[0-9]{1,9})?|\?) ?(?P<unit>[A-Za-z]{1,16}/s|s/ ?[A-Za-z]{1,16})"
     r"(?P<rest>\]|, [^\]]{0,2000}\])"
 )
 _BAR = re.compile(
@@ -118,28 +119,20 @@ def bar_of(text: str) -> Bar | None:
     if time is None or (total is not None and done > total):
         return None
     name = text[: match.start()].strip().removesuffix(":")
-    bar = Bar(name, done, total, time, None, match["rest"])
-    rate, inverse = match["rate"], match["unit"].startswith("s/")
-    if done and done == total:
-        bar = bar._replace(mean=_mean(bar, rate, inverse))
+    rate, inverse, mean = match["rate"], match["unit"].startswith("s/"), None
+    if done and done == total and rate[0] not in "?0":
+        mean = _mean(done, time, float(rate), inverse)
     if inverse or rate[0] in "?0":
-        return bar
-    return bar._replace(rate=rate)
+        rate = None
+    return Bar(name, done, total, time, rate, match["rest"], mean)
 
 
-def _mean(bar: Bar, rate: str, inverse: bool) -> float | None:
-    """The rate of a full bar, in iterations/s, if the bar's time agrees; two decimals stand."""
-    try:
-        figure = float(rate)
-    except ValueError:
-        return None
-    if figure < 1:
-        return None
+def _mean(done: int, time: float, figure: float, inverse: bool) -> float | None:
+    """The rate of a full bar, in iterations/s, if its whole seconds agree; two decimals stand."""
     per_s = 1 / figure if inverse else figure
-    seconds, error = bar.done / per_s, 0.005 / figure
-    if bar.elapsed <= seconds * (1 + error) and seconds * (1 - error) < bar.elapsed + 1:
-        return per_s
-    return None
+    seconds, error = done / per_s, 0.005 / figure
+    fits = time <= seconds * (1 + error) and seconds * (1 - error) < time + 1
+    return per_s if fits else None
 
 
 def add_bar(line: Line, builder: ReadingBuilder, bar: Bar, **figures: str | None) -> None:
@@ -293,18 +286,20 @@ def _read_epoch(line: Line, builder: ReadingBuilder, bar: Bar, epoch: int) -> No
     """A state of an epoch's bar. The time of the first epoch is the clock, each epoch's mean is
     the printed speed."""
     first = builder.state.setdefault("first", epoch)
+    if epoch < first:
+        builder.note_once(line, "an epoch before the file's first one: of another run, not read")
+        return
     if bar.total and bar.total < _FEW and "few" not in builder.state:
         builder.state["few"] = True
         why = f"an epoch has {bar.total} iterations, whose last may have fewer images"
         most = f"the speed may be up to {100 / bar.total:.0f} % too high"
         builder.note(line, f"{why}: {most}", partly=True)
     done = builder.in_epoch(line, epoch - first, bar.done, bar.total)
-    if done is None or epoch < first:
-        return
     latest = builder.last_step()
-    if latest and latest.iteration == done and bar.mean is None:
+    again = latest is not None and latest.iteration == done
+    if done is None or (again and bar.mean is None):
         return
-    if latest and latest.iteration == done:
+    if again:
         builder.steps.pop()
     stamp = bar.elapsed if epoch == first else None
     builder.step(line, done, stamp=stamp, stamps=Stamps.ELAPSED, printed=bar.mean)
@@ -342,12 +337,21 @@ def _read_arguments(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         builder.hold(line, "global_batch", accumulation * batch)
 
 
+def _note_unknown(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    builder.note_once(line, "a progress bar that does not say what it counts, nor an epoch")
+
+
 LINES = {
     "epoch_bars": (
         *(LinePattern(stated, held=True) for stated in _STATED),
         LinePattern(
             rf"Num Epochs = (?P<epochs>{_WHOLE})|Total optimization steps = (?P<planned>{_WHOLE})",
             take=_read_plan,
+        ),
+        LinePattern(r"^(?!.*poch).*\| 0/[0-9]+ \[00:00<\?, \?it/s", take=_note_unknown),
+        LinePattern(
+            "^Epoch [0-9].{0,40}━.{0,400}it/s",
+            note="a bar of rich's, of which a file keeps the last state alone: no speed is read",
         ),
         _NO_BAR,
         LinePattern(take=read),
@@ -358,10 +362,8 @@ LINES = {
             take=_read_arguments,
         ),
         LinePattern(
-            r"^ *batch size per device / .{1,80}: (?P<batch_size>[0-9]{1,9})\s*$", held=True
-        ),
-        LinePattern(
-            r"^ *gradient a?ccumulation steps / .{1,80} = (?P<accumulation>[0-9]{1,9})\s*$",
+            r"^ *(?:batch size per device / .{1,80}: (?P<batch_size>[0-9]{1,9})"
+            r"|gradient a?ccumulation steps / .{1,80} = (?P<accumulation>[0-9]{1,9}))\s*$",
             held=True,
         ),
         LinePattern(take=_read_program),

@@ -84,7 +84,6 @@ def test_a_sample_has_its_number(name: str, stated: Mapping[str, Any], per_s: fl
         ("640: 100% 16/16 [00:05<00:00,  2.83it/s]", 2.83),  # as notebooks show it
         ("640: 100%|##########| 16/16 [00:05<00:00,  3.40it/s]", None),  # of the last states
         ("640:  50%|#####     | 8/16 [00:02<00:02,  2.83it/s]", None),
-        ("640: 100%|##########| 16/16 [00:05<00:00,  2.83.1it/s]", None),
     ],
 )
 def test_the_rate_of_a_full_bar_is_its_mean_if_the_time_bears_it_out(
@@ -134,6 +133,33 @@ def test_colossal_ais_bars_are_those_of_an_epochs_batches() -> None:
         "\rEpoch [1/3]: " + bar(n, 140, clock(2 * n), more=", loss=0.5") for n in range(1, 141)
     )
     assert result(text + "\n", devices=4, batch_size=8).samples_per_s == pytest.approx(16.0)
+
+
+def test_a_bar_whose_meaning_is_not_known_is_named() -> None:
+    text = "Training:   0%|          | 0/500 [00:00<?, ?it/s]"
+    text += "".join("\rTraining: " + bar(n, 500, clock(n)) for n in range(1, 140))
+    scanned = found(text + "\n")
+    assert not scanned.readings and "does not say what it counts" in scanned.nearest
+    named = found(text.replace("Training", "Epoch 0") + "\n")
+    assert len(named.readings[0].steps) == 139 and not named.notes
+
+
+def test_of_a_bar_of_rich_a_file_keeps_one_line() -> None:
+    line = "Epoch 9/9  ━━━━━━━━━━━━━━━━ 100/100 0:00:10 • 0:00:00 9.85it/s v_num: 3.000 train_loss: 0.3\n"
+    scanned = found(line)
+    assert not scanned.readings and "a bar of rich's" in scanned.nearest
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_bar_of_another_rank_makes_no_step_faster(ranks: int) -> None:
+    """Two nodes draw the bar of sd-scripts, each with its label."""
+    lines = [
+        f"{rank}: steps: " + bar(n, 2000, clock(n), " 1.00it/s", ", avr_loss=0.0725")
+        for n in range(1, 131)
+        for rank in range(ranks)
+    ]
+    ran = result("\n".join(lines) + "\n", devices=2, batch_size=3, accumulation=1)
+    assert ran.samples_per_s == pytest.approx(6.0)
 
 
 # --- Ultralytics
