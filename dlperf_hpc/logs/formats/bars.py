@@ -157,7 +157,7 @@ _VERSION = "v_num="
 _LIGHTNING = "TPU available: "
 _VALIDATES = "Validati"
 _NO_BAR = LinePattern(
-    rf"^(?!.*(?:{_LIGHTNING}|{_VALIDATES}))[^\[\n]*$",  # each bar has its times in brackets
+    rf"^(?!.*(?:{_LIGHTNING}|{_VALIDATES}|━))[^\[\n]*$",  # tqdm's times stand in brackets
     passed_over=True,
 )
 _STATED = (
@@ -348,15 +348,16 @@ LINES = {
             rf"Num Epochs = (?P<epochs>{_WHOLE})|Total optimization steps = (?P<planned>{_WHOLE})",
             take=_read_plan,
         ),
+        _NO_BAR,
         LinePattern(r"^(?!.*poch).*\| 0/[0-9]+ \[00:00<\?, \?it/s", take=_note_unknown),
         LinePattern(
             "^Epoch [0-9].{0,40}━.{0,400}it/s",
             note="a bar of rich's, of which a file keeps the last state alone: no speed is read",
         ),
-        _NO_BAR,
         LinePattern(take=read),
     ),
     "program_bars": (
+        LinePattern(r"^ *[0-9]{1,3}%\|", passed_over=True),  # without a name: a Trainer's
         LinePattern(
             r"engine[/\\]trainer: |\btrain: weights=|AutoBatch: .{0,20}Using batch-size ",
             take=_read_arguments,

@@ -97,7 +97,6 @@ from dlperf_hpc.logs.lineparts import (
     NUMBER,
     first_of,
     full_stamp,
-    further,
     perhaps,
 )
 from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
@@ -428,13 +427,12 @@ def _read_swift(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     builder.step(line, found["done"], printed=printed, loss=loss, lr=lr)
 
 
+_LATER = "(?=.{0,8000}?"  # GRPO's lines are long
 _SWIFT = LinePattern(
     rf"\{{['\"]loss['\"]: ['\"]?(?P<loss>{NUMBER})['\"]?,"
-    + further(rf"['\"\[](?:global_step/max_steps\]?|iteration)['\"]: ['\"](?P<done>{COUNT})/")
-    + further(
-        r"['\"]train_speed\((?P<unit>iter/s|s/it)\)['\"]: "
-        rf"['\"]?(?P<speed>{NUMBER})['\"]?(?:,|\}}\s*$)"
-    )
+    rf"{_LATER}['\"\[](?:global_step/max_steps\]?|iteration)['\"]: ['\"](?P<done>{COUNT})/)"
+    rf"{_LATER}['\"]train_speed\((?P<unit>iter/s|s/it)\)['\"]: "
+    rf"['\"]?(?P<speed>{NUMBER})['\"]?(?:,|\}}\s*$))"
     + perhaps(rf"['\"]learning_rate['\"]: ['\"]?(?P<rate>{NUMBER})['\"]?,"),
     take=_read_swift,
 )

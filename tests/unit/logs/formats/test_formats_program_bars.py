@@ -346,6 +346,10 @@ SWIFT = [
     [
         (SWIFT[0], (340, 0.302867, "iterations/s", 1.66180363, 9.965e-05)),
         (SWIFT[1], (5, 46.6, "s/iteration", 0.2992, 9.97e-05)),
+        (
+            SWIFT[2].replace("'iteration'", "'rewards/mean': 0.5, " * 300 + "'iteration'"),
+            (5, 116.095699, "s/iteration", 0.43613276, 9e-08),
+        ),
         (SWIFT[2], (5, 116.095699, "s/iteration", 0.43613276, 9e-08)),
     ],
 )
