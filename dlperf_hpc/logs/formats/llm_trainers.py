@@ -1,4 +1,4 @@
-r"""Trainers of language models on PyTorch: torchtitan, torchtune, LitGPT, nanotron, prime-rl.
+r"""Trainers of language models on PyTorch: torchtitan, torchtune, LitGPT, nanotron.
 
 torchtitan
 ----------
@@ -89,17 +89,6 @@ not read.
 
 Settings: ``mbs: 2 | grad_accum: 8 | sequence_length: 4096 | global_batch_size: 1024 | train_steps:``
 as the training starts, in sequences. Real lines: huggingface/nanotron#390, #233, pull request 23.
-
-prime_rl
---------
-prime-rl (PrimeIntellect-ai/prime-rl), its SFT and RL trainers.
-
-``02:40:53 SUCCESS Step 1 | Time: 0.60s | Loss: 12.3125 | Grad. Norm: 28.4812 | LR: 1.00e-06 | Throughput: 3324 tokens/s | MFU: 1.0% | Peak Mem.: 5.2/23.7 GiB (22.1%)``
-
-The step is an index from 0; each is printed, by rank 0. The time is that step's, with what an RL
-trainer waits for; the tokens/s are a mean over up to 10 steps that overlap from line to line, and
-of RL since 2026-04 without the waiting, so that they are not read. No line states the batch. Real
-lines: pull request 999.
 """  # noqa: E501 - a row of the table is a line of the log
 
 from __future__ import annotations
@@ -338,17 +327,7 @@ _NANOTRON = (
     ),
 )
 
-# --- prime_rl
-
-_PRIME = LinePattern(
-    rf"\bStep (?P<index>{COUNT}) \| Time: (?P<printed>[0-9]{{1,9}}\.[0-9]{{2}})s \|"
-    rf" Loss: (?P<loss>{NUMBER}) \|"
-    + further(r"\| Throughput: [0-9]{1,15} tokens/s \| MFU: ")
-    + perhaps(rf"\| LR: (?P<lr>{NUMBER}) \|")
-)
-
 LINES = {
-    "prime_rl": (_PRIME,),
     "torchtitan": _TITAN,
     "torchtune": _TUNE,
     "litgpt": (_LITGPT,),

@@ -1,4 +1,4 @@
-r"""Programs that train on images: timm, MetricLogger's, detectron2, YOLOX, OpenCLIP, PyTorch's
+r"""Programs that train on images: timm, MetricLogger's, detectron2, OpenCLIP, PyTorch's
 ImageNet example.
 
 timm
@@ -70,16 +70,6 @@ configuration). A real log of 300 iterations was read, Richard-cpu2333/tx2dl mod
 (of its window the clock and the printed times differ by 0.3 %), and quoted lines of
 facebookresearch/detectron2 issue 195, facebookresearch/d2go issues 19 and 524 and
 ChenhongyiYang/QueryDet-PyTorch issue 17.
-
-yolox
------
-YOLOX (Megvii-BaseDetection/YOLOX yolox/core/trainer.py).
-
-``2021-11-25 03:51:03.360 | INFO | yolox.core.trainer:after_iter:238 - epoch: 48/300, iter: 5890/7393, mem: 13208Mb, iter_time: 0.571s, data_time: 0.002s, total_loss: 10.8, .., lr: 2.366e-03, size: 800, ETA: 12 days, 10:35:16``
-
-Both numbers count from 1. ``iter_time`` is the mean since the line before, data loader included; the
-stamp has milliseconds or none. ``batch_size`` of the arguments is that of all devices, ``devices``
-those of a machine. Rank 0 prints. Lines of the issues 679, 327, 308 and 782 were read.
 
 open_clip
 ---------
@@ -274,13 +264,9 @@ def _done(number: str, alone: bool, builder: ReadingBuilder) -> int:
     return int(number) if builder.state.get("from_one") else int(number) + 1
 
 
-# --- yolox, open_clip
+# --- open_clip
 
 _PLAIN = r"[0-9]{1,15}\.?[0-9]{0,20}(?:e[-+][0-9]{1,2})?"
-
-
-def _read_yolox(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    _add_of_epoch(line, builder, found, int(found["done"]), int(found["length"]))
 
 
 def _read_clip(line: Line, builder: ReadingBuilder, found: Groups) -> None:
@@ -294,36 +280,15 @@ def _read_clip(line: Line, builder: ReadingBuilder, found: Groups) -> None:
         builder.note(line, "the log does not begin with an epoch's first batch: which is not known")
         return
     builder.fact(line, "global_batch", batch)
-    _add_of_epoch(line, builder, found, samples // batch, every // batch)
+    at = builder.in_epoch(line, int(found["epoch"]), samples // batch, every // batch)
+    if at is not None:
+        stamp = full_stamp(line.text[:10] + " " + line.text[11:])
+        builder.release_held()
+        builder.step(
+            line, at, stamp=stamp, printed=found["time"], loss=found["loss"], lr=found["rate"]
+        )
 
 
-def _add_of_epoch(
-    line: Line, builder: ReadingBuilder, found: Groups, done: int, length: int
-) -> None:
-    """Add an iteration of an epoch that has ``length`` of them."""
-    at = builder.in_epoch(line, int(found["epoch"]), done, length)
-    if at is None:
-        return
-    builder.release_held()
-    stamp = full_stamp(line.text[:10] + " " + line.text[11:])
-    builder.step(line, at, stamp=stamp, printed=found["time"], loss=found["loss"], lr=found["rate"])
-
-
-_YOLOX = (
-    LinePattern(
-        rf"epoch: (?P<epoch>{_COUNT})/{_COUNT}, iter: (?P<done>{_COUNT})/(?P<length>{_COUNT}), "
-        rf".{{0,80}}iter_time: (?P<time>{FIGURE})s, "
-        + perhaps(rf"total_loss: (?P<loss>{FIGURE}), ")
-        + perhaps(rf" lr: (?P<rate>{FIGURE}), "),
-        take=_read_yolox,
-    ),
-    LinePattern(
-        r"args: Namespace\(batch_size=(?P<global_batch>[0-9]{1,9}), "
-        + perhaps(r" devices=(?P<gpus_per_node>[0-9]{1,9}), ")
-        + perhaps(r" num_machines=(?P<nodes>[0-9]{1,9}), "),
-        held=True,
-    ),
-)
 _CLIP = (
     LinePattern(
         rf"Train Epoch: (?P<epoch>{_COUNT}) \[ {{0,12}}(?P<samples>{_COUNT})/(?P<every>{_COUNT})"
@@ -339,7 +304,6 @@ _CLIP = (
 )
 
 LINES = {
-    "yolox": _YOLOX,
     "open_clip": _CLIP,
     "pytorch_imagenet": (
         LinePattern(
