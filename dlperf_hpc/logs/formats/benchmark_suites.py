@@ -10,7 +10,7 @@ MLPerf's logging (MLLOG), which every submission prints, whatever it trains with
 | key | what is taken |
 |---|---|
 | ``block_start``, ``block_stop`` with ``samples_count`` | samples trained so far, and the clock |
-| ``tracked_stats``, ``{"throughput": 1.9215}`` just before a ``block_stop`` | the printed speed |
+| ``tracked_stats``, ``{"throughput": 1.9215}`` beside a ``block_stop`` | the printed speed |
 | ``train_loss`` | the loss |
 | ``global_batch_size``, ``gradient_accumulation_steps``, ``max_sequence_length``, \
 ``submission_benchmark`` | settings |
@@ -23,7 +23,8 @@ block in which an evaluation lies is counted with it, and noted.
 
 ``samples_count`` is a count of samples, over all devices; divided by the global batch it is the
 number of optimizer steps. A count that is no multiple of it is not read, nor are logs that count
-epochs (``epoch_num``, ``first_epoch_num``): some programs write samples there, others tokens. The
+epochs (``epoch_num``, ``first_epoch_num``): some programs write samples there, others tokens. Where
+``samples_count`` stays at 0, ``step`` of ``tracked_stats`` counts the samples, if it is there. The
 unit of ``tracked_stats`` is nowhere stated: samples/s in all logs with ``samples_count`` that were
 seen, tokens/s in GPT-3's of v3.1, which have none. The clock is held against it.
 
@@ -97,6 +98,7 @@ _SETTINGS = {
 _NO_SAMPLES = "blocks are counted in epochs, not in samples: no speed is read"
 _EVALUATION = "an evaluation lies within a block: its time is in the speed"
 _OTHER_COUNT = "a block does not begin with the samples at which the one before ended: not read"
+_NOT_COUNTED = "samples_count is the same at both ends of a block, and no step is told: not read"
 _NO_BATCH = "no global_batch_size stands before the first block: samples are no iterations"
 
 
@@ -140,9 +142,17 @@ def _read_other(
     elif key == "eval_start" and _run(builder).get("open"):
         builder.note_once(line, _EVALUATION)
     elif key == "tracked_stats" and isinstance(value, dict):
-        _run(builder)["printed"] = (metadata.get("step"), value.get("throughput"))
+        _read_stats(builder, value.get("throughput"), metadata)
     elif key == "train_loss":
         _run(builder)["loss"] = value
+
+
+def _read_stats(builder: ReadingBuilder, speed: Any, metadata: Mapping[str, Any]) -> None:
+    """A block's speed; behind its stop in NVIDIA's Stable Diffusion, which counts steps."""
+    last = builder.last_step()
+    _run(builder)["printed"] = (metadata.get("step"), speed)
+    if last and not _run(builder).get("open") and metadata.get("step_num") == last.iteration > 0:
+        builder.steps[-1] = last._replace(printed=_number(speed))
 
 
 def _decoded(text: str) -> dict[str, Any] | None:
@@ -171,6 +181,7 @@ def _read_block(
         return
     if begins:
         first = "samples" not in run
+        samples = run["samples"] if run.get("by_step") else samples
         if not first and run["samples"] != samples:
             run["lost"] = True
             builder.note_once(line, _OTHER_COUNT)
@@ -179,8 +190,22 @@ def _read_block(
         if first:
             _add(line, builder, now, samples)
     elif run.get("open"):
+        samples = _counted(line, builder, samples)
         run.update(open=False, samples=samples, since=now)
         _add(line, builder, now, samples)
+
+
+def _counted(line: Line, builder: ReadingBuilder, samples: int) -> int:
+    """The samples at a block's stop: where they are not counted, those of its ``tracked_stats``."""
+    run = _run(builder)
+    step, before = run.get("printed", (None,))[0], run["samples"]
+    if samples == before and type(step) is int and step > before:
+        run["by_step"] = True
+    elif samples == before:
+        run["lost"] = True
+        builder.note_once(line, _NOT_COUNTED)
+        builder.steps[-1:] = builder.steps[-1:] if before else []
+    return step if run.get("by_step") and type(step) is int else samples
 
 
 def _add(line: Line, builder: ReadingBuilder, now: float, samples: int) -> None:

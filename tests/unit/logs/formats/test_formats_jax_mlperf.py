@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -212,6 +213,31 @@ def test_tracked_stats_in_tokens_are_told_to_differ_from_the_clock() -> None:
     made = result(scan(*tokens), nodes=1, gpus_per_node=8, seq_len=8192)
     assert made.samples_per_s == pytest.approx(3.84)
     assert any("8192 (tokens of a sequence)" in warning for warning in made.warnings)
+
+
+def uncounted(line: str) -> str:
+    """An event whose samples_count is 0, whatever it was."""
+    return re.sub(r'"samples_count": [0-9]+', '"samples_count": 0', line)
+
+
+def test_samples_that_stay_at_0_are_counted_by_tracked_stats() -> None:
+    """The blocks' counts were taken for an end at iteration 0, and the speed beside them not."""
+    made = result(scan(*map(uncounted, RUN)), nodes=1, gpus_per_node=8)
+    assert made.samples_per_s == pytest.approx(3.84)
+    assert made.external is not None and made.external.check == pytest.approx(3.84)
+    bare = [uncounted(line) for line in RUN if "tracked_stats" not in line]
+    file = scan(*bare)
+    assert not file.readings[0].steps and "same at both ends of a block" in file.notes[0].text
+    told = interpret(file, (), (), {"nodes": 1, "gpus_per_node": 8}, rule())
+    assert "no line has an iteration" in told.results[0].reason
+
+
+def test_tracked_stats_behind_the_stop_of_their_block() -> None:
+    """As NVIDIA's Stable Diffusion prints them (callbacks of its v3.1 and v4.0): in steps."""
+    first = [line for line in block(0, 200, 0, 384) if "tracked" not in line]
+    stats = event("tracked_stats", 200, {"throughput": 1.93}, step_num=48)
+    steps = reading(BATCH, *first, stats).steps
+    assert [(step.iteration, step.printed) for step in steps] == [(0, None), (48, 1.93)]
 
 
 def test_settings_of_mlperf() -> None:
