@@ -131,11 +131,12 @@ def course(seed: int, clean: bool = False, ramps: bool = False, coarse: bool = F
         labelled=by.random() < 0.2,
         seed=seed,
     )
-    return made if clean else _disturbed(made, by, step_s, ramps)
+    return made if clean else _disturbed(made, by, step_s, ramps, 3.0 if coarse else 0.0)
 
 
-def _disturbed(made: Course, by: Random, step_s: float, ramps: bool) -> Course:
-    """The course with evaluations, checkpoints and so on, each by chance."""
+def _disturbed(made: Course, by: Random, step_s: float, ramps: bool, least_s: float) -> Course:
+    """The course with evaluations, checkpoints and so on, each by chance. A pause takes ``least_s``
+    or longer: below its resolution a clock shows nothing that no line tells."""
     pauses: dict[int, list[Pause]] = {}
     resumed = by.choice((0, 0, 0, 0, 500))
     for kind, often, apart in (
@@ -143,7 +144,7 @@ def _disturbed(made: Course, by: Random, step_s: float, ramps: bool) -> Course:
         ("checkpoint", 0.3, (50, 100)),
     ):
         if by.random() < often:
-            distance, seconds = by.choice(apart), step_s * by.choice((2, 10, 40))
+            distance, seconds = by.choice(apart), max(least_s, step_s * by.choice((2, 10, 40)))
             for number in range(resumed + distance, resumed + made.steps + 1, distance):
                 pauses.setdefault(number, []).append(Pause(kind, seconds * by.uniform(0.95, 1.05)))
     jump = by.choice((0, 0, 0, 0, 0, 0, -3600, 3600, 45))
@@ -268,7 +269,8 @@ def hf_trainer(made: Course) -> Written:
             )
         for pause in made.pauses.get(number, ()):
             if pause.kind == "evaluation":
-                text += "".join(_hf_evaluation(pause, informed, bars))
+                batches = planned if made.style & 16 else 50
+                text += "".join(_hf_evaluation(pause, informed, bars, batches))
                 seconds = pause.seconds
                 write(
                     _hf_dict(
@@ -283,6 +285,10 @@ def hf_trainer(made: Course) -> Written:
                     ),
                     bar,
                 )
+                if bars and made.style & 32:  # it stands below the other until it is closed
+                    text += (
+                        "\r" + bar + "\n\r" + _tqdm("", batches, batches, pause.seconds) + "\x1b[A"
+                    )
                 text += "\r" + bar if bars else ""
             elif informed:
                 text += (
@@ -331,11 +337,15 @@ def _hf_head(made: Course, planned: int) -> Iterator[str]:
         yield f"  Continuing training from global step {made.resumed}\n"
 
 
-def _hf_evaluation(pause: Pause, informed: bool, bars: bool) -> Iterator[str]:
+def _hf_evaluation(pause: Pause, informed: bool, bars: bool, batches: int) -> Iterator[str]:
     if informed:
         yield "\n***** Running Evaluation *****\n  Num examples = 400\n  Batch size = 8\n"
-    for done in range(0, 51, 10) if bars else ():
-        yield "\r" + _tqdm("", done, 50, pause.seconds * done / 50)
+    for tenth in range(11) if bars else ():
+        yield (
+            "\n\r"
+            + _tqdm("", batches * tenth // 10, batches, pause.seconds * tenth / 10)
+            + "\x1b[A"
+        )
 
 
 def _hf_dict(values: Mapping[str, float], strings: bool) -> str:

@@ -99,7 +99,7 @@ from dlperf_hpc.logs.lineparts import (
     full_stamp,
     perhaps,
 )
-from dlperf_hpc.logs.scanned import Averaging, Printed, Unit
+from dlperf_hpc.logs.scanned import Averaging, LogStep, Printed, Unit
 
 _Figures = dict[str, "str | None"]
 
@@ -261,14 +261,33 @@ def _add_bar(line: Line, builder: ReadingBuilder, bar: Bar, figures: _Figures) -
     """A step, or a bar of something else: an evaluation's, unless its end is told of as well."""
     latest, state = builder.last_step(), builder.state
     if bar.total != _total_of(builder):
-        state["other_bar"] = latest is not None
+        state["other_bar"] = latest is not None and bar.done != bar.total
         return
-    if state.get("other_bar") and latest and bar.done > latest.iteration:
+    if latest and _goes_back(latest, bar):
+        if latest.iteration == bar.total:  # a full bar alone, drawn again below the training's
+            state.setdefault("anew", len(builder.steps) - 1)
+        if state.get("anew") and not _goes_back(builder.steps[state["anew"] - 1], bar):
+            _leave_out_other(builder)
+        else:
+            state["anew"] = len(builder.steps)
+    latest = builder.last_step()
+    if latest and bar.done > latest.iteration and state.pop("other_bar", False):
         builder.pause(line, "evaluation")
-    if latest is None or bar.done != latest.iteration:
-        state["other_bar"] = False
     builder.release_held()
     add_bar(line, builder, bar, **figures)
+
+
+def _goes_back(step: LogStep, bar: Bar) -> bool:
+    return bar.done < step.iteration or bar.elapsed < (step.stamp or 0.0)
+
+
+def _leave_out_other(builder: ReadingBuilder) -> None:
+    """Take off the bar of an evaluation that has as many batches as the training has steps: it
+    began anew, and behind it the training's goes on from where that stood."""
+    begin = builder.state.pop("anew", None)
+    if begin is not None:
+        builder.state["other_bar"] = len(builder.steps) - begin > 1  # else its end, drawn again
+        builder.steps[begin:] = []
 
 
 def _read_pause(line: Line, builder: ReadingBuilder, found: Groups) -> None:
@@ -279,7 +298,9 @@ def _read_pause(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 
 def _add_pause(line: Line, builder: ReadingBuilder, seconds: str | None) -> None:
-    builder.state["other_bar"] = False
+    if seconds:
+        _leave_out_other(builder)
+        builder.state["other_bar"] = False
     builder.pause(line, "evaluation" if seconds else "checkpoint", seconds)
 
 

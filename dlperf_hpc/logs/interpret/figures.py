@@ -182,7 +182,7 @@ def _total(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
         raise NoFigure(f"there is no total {rule.total!r}, but {names}")
     best = min(reversed(named), key=_preference)
     part, warnings = _part_done(reading, best)
-    factor, pauses = _without_pauses(reading, segment, best)
+    factor, pauses = _without_pauses(reading, best)
     part *= factor
     own = best.name if best.unit is Unit.OWN else ""
     printed = Printed(best.unit, best.scope, scale=part, name=own)
@@ -245,12 +245,12 @@ def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:
     return part, [f"{divides}; {why}: {part:.4g} of the printed figure counts"]
 
 
-def _without_pauses(reading: Reading, segment: Segment, total: Total) -> tuple[float, str]:
+def _without_pauses(reading: Reading, total: Total) -> tuple[float, str]:
     """The factor to a total without the pauses in its time, and what to say of them."""
     known = _counts_of(reading, total).get("seconds")
     since = max((each.line for each in reading.totals if each.line < total.line), default=0)
     own = []
-    for pause in segment.pauses:
+    for pause in reading.pauses:
         if since < pause.line <= total.line and pause.printed:
             own.append(pause._replace(after=0, seconds=pause.seconds if known else None))
     net = less_pauses(own, array("q", [0, 1]), [known or 1.0])

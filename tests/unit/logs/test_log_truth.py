@@ -68,7 +68,7 @@ def run(log: Written) -> RunResult:
     return only
 
 
-INFORMED, BARS, REDRAWN = 1, 2, 8
+INFORMED, BARS, REDRAWN, AS_LONG, NESTED = 1, 2, 8, 16, 32
 
 
 @pytest.mark.parametrize("distance", [50, 100])
@@ -92,6 +92,13 @@ def test_an_evaluation_s_bar_behind_a_loss_line_is_no_training() -> None:
     log = hf_trainer(course(evaluated=10, seconds=2.5, every=10, style=BARS))
     ran = run(log)
     assert ran.samples_per_s == pytest.approx(8.0, rel=0.02)
+
+
+@pytest.mark.parametrize("more", [0, NESTED])
+def test_an_evaluation_with_as_many_batches_as_the_training_has_steps(more: int) -> None:
+    ran = run(hf_trainer(course(evaluated=50, style=INFORMED | BARS | REDRAWN | AS_LONG | more)))
+    assert ran.samples_per_s == pytest.approx(8.0, rel=1e-3)
+    assert "less 40 s of evaluation (2 times)" in ran.warnings
 
 
 def test_a_trainer_that_was_stopped_has_the_clock_of_its_bar() -> None:
