@@ -9,7 +9,8 @@ settings of the command line that started it (``LAUNCH``).
 | ``torchrun`` | ``[default0]:``, ``[rank0]: `` (PyTorch itself prints the latter before errors) |
 | ``agent`` | a cloud agent's ``2021-05-29 19:53:45 run6222: `` |
 | ``container`` | Kubernetes' ``2026-01-05T10:00:05.123456789Z stdout F ``, ``docker logs -t`` |
-| | (a stamp with nanoseconds), compose's ``trainer-1  | ``, journald's ``host python[7]: `` |
+| | and GitHub's (a stamp with nanoseconds), GitLab's ``.. 00O ``, compose's ``trainer-1  | ``, |
+| | journald's ``host python[7]: ``, ``[pod/bert-0/torch] ``, stern's ``bert-0 torch `` |
 
 A container's or a journal's stamp is when a line was collected, many at once if output is buffered:
 it is taken off, and never the program's clock.
@@ -59,14 +60,22 @@ _AGENT = re.compile(rf"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}} [0-9]{{2}}:[0-9]{{2}}:[0
 _LABEL = re.compile(r"(?:(?P<host>P[0-9]{1,4}) )?(?P<label> {0,6}(?P<rank>[0-9]{1,7})):(?: |\Z)")
 _ISO = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}"
 _ZONE = r"(?:Z|[+-][0-9]{2}:?[0-9]{2})"
+_STAMP = rf"{_ISO}\.[0-9]{{1,9}}{_ZONE} "  # when a line was collected
 _CONTAINER = re.compile(
-    rf"(?:{_ISO}\.[0-9]{{1,9}}{_ZONE} std(?:out|err) [FP] "
-    rf"|{_ISO}\.[0-9]{{7,9}}{_ZONE} "
-    rf"|[A-Za-z0-9][\w.-]{{0,100}}[-_][0-9]{{1,4}} {{1,60}}\| (?:{_ISO}\.[0-9]{{1,9}}{_ZONE} )?"
-    rf"|(?:[A-Z][a-z]{{2}} [ 0-9][0-9] [0-9:]{{8}}|{_ISO}(?:\.[0-9]{{1,9}})?{_ZONE}) "
+    rf"(?:{_STAMP}(?:std(?:out|err) [FP] |[0-9A-F]{{2}}[OE][ +])"
+    rf"|(?:[^\t\n]{{1,200}}\t[^\t\n]{{1,200}}\t)?{_ISO}\.[0-9]{{7,9}}{_ZONE} "
+    rf"|\[pod/[\w.-]{{1,253}}/[\w.-]{{1,253}}\] (?:{_STAMP})?"
+    rf"|(?:[A-Za-z0-9][\w.-]{{0,100}}[-_][0-9]{{1,4}} {{1,60}}|[a-z][\w.-]{{0,100}} {{2,60}})"
+    rf"\| (?:{_STAMP})?"
+    rf"|(?:{_STAMP[:-1]}|{_ISO}{_ZONE}|[A-Z][a-z]{{2}} [ 0-9][0-9] [0-9:]{{8}}(?:\.[0-9]{{6}})?"
+    r"|[A-Z][a-z]{2} [0-9-]{10} [0-9:]{8} [A-Z]{2,5}|[0-9]{9,10}\.[0-9]{6}|\[ {0,8}[0-9.]{8,20}\]) "
     r"[A-Za-z0-9][\w.-]{0,252} [\w.@/-]{1,100}\[[0-9]{1,9}\]: )",
     re.ASCII,
 )
+_POD = (
+    r"(?P<host>[a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,190}) (?!step|iter|epoch)[a-z][a-z0-9-]{0,62} "
+)
+_STERN = re.compile(rf"{_POD}(?:{_STAMP})?")
 _NUMBERS = re.compile(r"[0-9]+")
 _IPV4 = re.compile(r"[0-9]{1,3}(?:\.[0-9]{1,3}){3}")
 _SOURCE_FILE = (".py", ".sh", ".c", ".cc", ".cpp", ".cu", ".h")
@@ -79,8 +88,10 @@ _NO_HOSTS = frozenset(
 )
 # What may be a line's prefix, on the bytes of a whole head: quick, and misses only named hosts.
 _CANDIDATE = re.compile(
-    rb"\n(?:[0-9]{4}-[0-9-]{5}T[0-9:]{8}|[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8} "
-    rb"|[A-Za-z0-9][A-Za-z0-9_.-]{0,100}[-_][0-9]{1,4} {1,60}\|"
+    rb"\n(?:(?:[^\t\n]{1,200}\t[^\t\n]{1,200}\t)?[0-9]{4}-[0-9-]{5}T[0-9:]{8}"
+    rb"|[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8}[ .]|[A-Z][a-z]{2} [0-9-]{10} |[0-9]{9,10}\.[0-9]{6} "
+    rb"|\[ {0,8}[0-9.]{8,20}\] |\[pod/|[a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,190} [a-z]"
+    rb"|[A-Za-z0-9][A-Za-z0-9_.-]{0,100}(?:[-_][0-9]{1,4} {1,60}| {2,60})\|"
     rb"|\[(?:rank|default)[0-9]|(?:P[0-9]{1,4} )? {0,6}[0-9]{1,7}:(?=[ \r\n])"
     rb"|(?:[0-9]{4}-[0-9-]{5} [0-9:]{8} |pdsh@[A-Za-z0-9._-]{1,253}: )?"
     rb"[A-Za-z._-]{0,252}[0-9][A-Za-z0-9._-]{0,252}:(?=[ \r\n]))"
@@ -241,6 +252,7 @@ def _form(lines: list[str], named: frozenset[str]) -> Form | None:
         _labels(lines)
         or _hosts("agent", _AGENT, lines, named)
         or _hosts("pdsh", _PDSH, lines, named)
+        or _hosts(CONTAINER, _STERN, lines, named)
     )
 
 
@@ -440,9 +452,8 @@ def _devices(launcher: _Launcher, said: Mapping[str, str]) -> dict[str, int]:
     """Nodes and GPUs per node by the values of a launcher's options, as far as they are certain."""
     numbers = {name: _number(value) for name, value in said.items() if value}
     nodes, per_node, processes = map(numbers.get, ("nodes", "per_node", "processes"))
-    if "sets" in said:
-        processes = _times(numbers.get("sets"), numbers.get("gpus_of_set"))
-        per_node = _times(numbers.get("sets_per_node"), numbers.get("gpus_of_set"))
+    if gpus := numbers.get("gpus_of_set"):
+        processes, per_node = [gpus * (numbers.get(n) or 0) for n in ("sets", "sets_per_node")]
     for hosts in filter(None, (_slots(said, "hosts", ","), _slots(said, "include", "@"))):
         nodes, per_node = hosts
         processes = processes if "processes" in said else nodes * per_node
@@ -464,16 +475,11 @@ def _number(value: str) -> int | None:
     return int(match[1]) if match else None
 
 
-def _times(one: int | None, other: int | None) -> int | None:
-    return one * other if one and other else None
-
-
 def _slots(said: Mapping[str, str], name: str, between: str) -> tuple[int, int] | None:
     """The number of hosts and of the slots on each: ``a:4,b:4``, ``a:0,1@b:0,1``. None if these
     are not named, or are not the same on all."""
     hosts, counts = said.get(name, "").split(between), set()
-    for host in hosts:
-        slots = host.partition(":")[2]
+    for slots in [host.partition(":")[2] for host in hosts]:
         counts.add(slots.count(",") + 1 if between == "@" and slots else _number(slots) or 0)
     count = counts.pop()
     return (len(hosts), count) if count and not counts else None
