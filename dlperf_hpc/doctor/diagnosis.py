@@ -235,9 +235,8 @@ def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     if not having:
         return
     yield from _compiler(trial, having)
-    silent = [node for node in having if node["gpus"]["source"] != "NVML"]
-    if silent:
-        yield _without_nvml(trial, silent[0])
+    if unheard := _without_nvml(trial, having):
+        yield unheard
         return
     ill = [
         f"{node['host']} {each}" for node in having for each in _ailments(node["gpus"]["devices"])
@@ -250,13 +249,17 @@ def gpu_checks(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
     yield trial.found("ok", "gpu health", seen)
 
 
-def _without_nvml(trial: Trial, node: Facts) -> CheckResult:
-    why_not = node["gpus"].get("no_nvml", "")
-    if why_not and "ModuleNotFoundError" not in why_not:
-        seen = f"NVML does not answer on {node['host']}: {why_not}"
-        return trial.found("skipped", "gpu health", seen, _NVML_TO_DO)
-    seen = "no nvidia-ml-py in this environment to ask"
-    return trial.found("skipped", "gpu health", seen, "pip install nvidia-ml-py")
+def _without_nvml(trial: Trial, firsts: Sequence[Facts]) -> CheckResult | None:
+    """Where NVML does not answer, and why; None if it does everywhere."""
+    for node in firsts:
+        why_not = node["gpus"].get("no_nvml", "ModuleNotFoundError")
+        if node["gpus"]["source"] != "NVML" and "ModuleNotFoundError" in why_not:
+            seen = "no nvidia-ml-py in this environment to ask"
+            return trial.found("skipped", "gpu health", seen, "pip install nvidia-ml-py")
+        if node["gpus"]["source"] != "NVML":
+            seen = f"NVML does not answer on {node['host']}: {why_not}"
+            return trial.found("skipped", "gpu health", seen, _NVML_TO_DO)
+    return None
 
 
 def _compiler(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:

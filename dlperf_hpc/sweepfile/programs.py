@@ -143,12 +143,16 @@ def misuses(program: UserProgram) -> Iterator[Issue]:
         if _is_for_a_shell(program.run[:i], word):
             hint = 'write each word by itself, or the whole line for a shell: ["bash", "-c", "..."]'
             yield Issue(f"run[{i}]", f"{word!r} is for a shell, and no shell reads this", hint)
-    if program.local_rank != LOCAL_RANKS[0] and program.launch != "rank":
-        hint = f"leave it out: {program.launch} counts its own processes"
-        yield Issue("local_rank", f"is for launch = {'rank'!r} alone", hint)
+    yield from _misused_local_rank(program)
     for key in program.keys:
         if key not in used:
             yield Issue(f"keys.{key}", "is used nowhere", f"write {{{key}}} in a word of run")
+
+
+def _misused_local_rank(program: UserProgram) -> Iterator[Issue]:
+    if program.local_rank != LOCAL_RANKS[0] and program.launch != "rank":
+        hint = f"leave it out: with {program.launch} no process gets it from here"
+        yield Issue("local_rank", 'is for launch = "rank" alone', hint)
 
 
 def _texts(program: UserProgram) -> Iterator[tuple[str, str, Callable[[str], list[str]]]]:

@@ -40,7 +40,6 @@ _MOST_REFUSALS = 8  # by name; NVML's words are short
 _WORDS = 120
 _MOST_SAMPLES = 20_000  # of a GPU of a user's program: 50 minutes at seven a second
 _LATE_S = 0.1  # that a look may come late, and a sample may take
-_PROCESSES_S = 1.0  # between two looks at who computes on a GPU
 _DEEPEST = 64  # processes below each other
 _SYS = Path("/sys")
 _PROC = Path("/proc/self")
@@ -253,40 +252,35 @@ class GpuSeries:
     """Samples of one GPU over all of a program's time: which of them are those of the window is
     known only at its end."""
 
-    def __init__(self, uuid: str, device: Device) -> None:
-        self.used = False  # whether a process of the program was seen on it
-        self._uuid, self._device = uuid, device
+    def __init__(self, uuid: str, device: Device, root: int | None = None) -> None:
+        """``root``: the figures count only if a process below that one was seen on the GPU."""
+        self.counts = root is None
+        self._uuid, self._device, self._root = uuid, device, root
         self._before = gpu_state(device)
-        self._times: list[float] = []
-        self._samples: list[GpuSample] = []
-        self._joules: list[float | None] = []
+        self._rows: list[tuple[float, float | None, GpuSample]] = []
 
     def look(self) -> None:
         """Take a sample. Its moment is that of the energy counter, which has to fit it."""
-        self._joules.append(_joules(self._device))
-        self._times.append(time.time())
-        self._samples.append(_sample(self._device))
-
-    def look_for(self, root: int) -> None:
-        """Note whether a process below ``root`` computes on it now."""
-        processes = self._device.ask("nvmlDeviceGetComputeRunningProcesses") or []
-        self.used = self.used or any(_is_below(each.pid, root) for each in processes)
+        joules, moment = _joules(self._device), time.time()
+        self._rows.append((moment, joules, _sample(self._device)))
+        if self._root is not None and not self.counts:
+            processes = self._device.ask("nvmlDeviceGetComputeRunningProcesses") or []
+            self.counts = any(_is_below(each.pid, self._root) for each in processes)
 
     def thin(self) -> bool:
         """Whether there were too many samples, of which every second one is now dropped."""
-        if len(self._times) < _MOST_SAMPLES:
-            return False
-        for each in (self._times, self._samples, self._joules):
-            del each[1::2]
-        return True
+        full = len(self._rows) >= _MOST_SAMPLES
+        if full:
+            del self._rows[1::2]
+        return full
 
     def lines(self, opened: float, ended: float, every_s: float) -> list[dict[str, Any]]:
         """What a log's lines ``gpu`` tell of a window between two moments (s since 1970), of which
         samples were taken every ``every_s``; none of one without a sample."""
-        first, last = bisect_left(self._times, opened), bisect_left(self._times, ended)
-        samples, times = self._samples[first:last], self._times[first:last]
-        if not samples:
+        inside = [row for row in self._rows if opened <= row[0] <= ended]
+        if not inside:
             return []
+        times, _, samples = zip(*inside)
         before, after = self._counter_at(opened, every_s), self._counter_at(ended, every_s)
         counted = None
         if before is not None and after is not None:
@@ -302,12 +296,10 @@ class GpuSeries:
     def _counter_at(self, moment: float, every_s: float) -> float | None:
         """The energy counter (J) at a moment, by the line through the samples around it; None where
         these are too far apart, or have no counter."""
-        place = bisect_left(self._times, moment)
-        if not 0 < place < len(self._times):
+        place = bisect_left(self._rows, (moment,))
+        if not 0 < place < len(self._rows):
             return None
-        (begin, low), (end, high) = zip(
-            self._times[place - 1 : place + 1], self._joules[place - 1 : place + 1]
-        )
+        (begin, low, _), (end, high, _) = self._rows[place - 1 : place + 1]
         if low is None or high is None or end - begin > 2 * every_s + _LATE_S:
             return None
         return low + (high - low) * (moment - begin) / (end - begin)
@@ -334,19 +326,21 @@ def watch_node(folder: str, most: str, root: str) -> None:
     Where more than ``most`` GPUs are visible, those count on which a process below ``root`` was
     seen."""
     devices, why = nvml_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"))
-    names = [device["uuid"] for device in devices or ()]
-    found = [(name, find_device(name)) for name in names if _is_first(Path(folder), name)]
-    series = [GpuSeries(name, device) for name, device in found if device is not None]
-    every_s, request = _sampled(series, int(root) if len(names) > int(most) else None)
-    if not request:
-        return  # the supervisor has gone, or needs nothing
-    if series and len(names) > int(most):
-        series = [each for each in series if each.used]
-        if not series:
-            why = f"{len(names)} are visible, the case uses {most}, and NVML does not tell which"
-    opened, ended = json.loads(request)
-    lines = [line for each in series for line in each.lines(opened, ended, every_s)]
-    print(json.dumps({"lines": lines, "why": why}))
+    visible = devices or []
+    only_below = int(root) if len(visible) > int(most) else None
+    series = []
+    for uuid in (device["uuid"] for device in visible):
+        device = find_device(uuid) if _is_first(Path(folder), uuid) else None
+        if device is not None:
+            series.append(GpuSeries(uuid, device, only_below))
+    every_s, request = _sampled(series)
+    if request:  # else the supervisor has gone, or needs nothing
+        opened, ended = json.loads(request)
+        counting = [each for each in series if each.counts]
+        if series and not counting:
+            why = f"{len(visible)} are visible, the case uses {most}, and NVML does not tell which"
+        lines = [line for each in counting for line in each.lines(opened, ended, every_s)]
+        print(json.dumps({"lines": lines, "why": why}))
 
 
 def _is_first(folder: Path, uuid: str) -> bool:
@@ -356,17 +350,13 @@ def _is_first(folder: Path, uuid: str) -> bool:
     return False
 
 
-def _sampled(series: Sequence[GpuSeries], root: int | None) -> tuple[float, str]:
+def _sampled(series: Sequence[GpuSeries]) -> tuple[float, str]:
     """Sample until there is a line on standard input; the interval at last, and the line, '' at the
-    input's end. ``root``: see :meth:`GpuSeries.look_for`."""
-    every_s, looked = _EVERY_S, 0.0
+    input's end."""
+    every_s = _EVERY_S
     while True:
         for each in series:
             each.look()
-        if root is not None and time.monotonic() > looked + _PROCESSES_S:
-            looked = time.monotonic()
-            for each in series:
-                each.look_for(root)
         if any([each.thin() for each in series]):
             every_s *= 2
         if select.select([sys.stdin], [], [], every_s if series else None)[0]:

@@ -231,7 +231,7 @@ def test_an_nvml_that_dies_costs_a_program_its_figures_alone(place: Workplace) -
     assert float(row["samples_per_s"]) > 0 and not row["gpu_util"]
     (result,) = full_results(place.directory("odd")).results
     assert result.warnings == ("no figures of the GPUs: the process that asked NVML died",)
-    assert not processes_of("watch_node")
+    assert not processes_of(str(place.directory("odd")))
 
 
 def test_ranks_that_die_or_hang_in_the_window(place: Workplace) -> None:
