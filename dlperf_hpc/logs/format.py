@@ -74,10 +74,11 @@ class LinePattern:
     pattern finds. Settings are ``held`` back if any program may print them so. Figures of a line
     ``ahead``, the iteration's number among them, belong to the speed that one of the next lines
     prints. A speed that is a mean over the last ``window`` iterations is read at multiples of
-    ``window`` alone. A line with a ``note`` is only noted, one that is ``passed_over`` is another
-    format's. ``take`` does what a pattern cannot say with the line and its groups. ``find`` looks
-    for a pattern that is not one of Python's: it gives a text's groups, None if there is nothing to
-    be found.
+    ``window`` alone. A line with a ``pause`` tells that the program did that instead of training
+    (``in_speed``: in the time of the speeds that it prints). A line with a ``note`` is only noted,
+    one that is ``passed_over`` is another format's. ``take`` does what a pattern cannot say with
+    the line and its groups. ``find`` looks for a pattern that is not one of Python's: it gives a
+    text's groups, None if there is nothing to be found.
 
     Lines that follow each other are taken apart by one call, if the pattern finds each of them, and
     ``usual``, which is given the builder and the lines' groups, is true. If it is not, ``take``
@@ -99,6 +100,8 @@ class LinePattern:
     passed_over: bool = False
     ahead: bool = False
     window: int = 0
+    pause: str = ""
+    in_speed: bool = True
 
     def of_another(
         self, usual: Callable[[ReadingBuilder, Columns], bool] | None = None
@@ -217,10 +220,13 @@ class LinePattern:
         self, line: Line, builder: ReadingBuilder, groups: Mapping[str, str], before: str
     ) -> None:
         """What a line states."""
+        if self.pause:
+            builder.pause(line, self.pause, printed=self.in_speed)
+            return
         if self.ahead:
             if _NUMBERS & groups.keys():
                 builder.ahead.clear()
-            builder.ahead |= self._figures(line, builder, groups, before)
+            builder.ahead |= {**self._figures(line, builder, groups, before), "of": line.rank}
             return
         if _FIGURES & groups.keys():
             builder.release_held()
@@ -238,7 +244,9 @@ class LinePattern:
         """The iteration that a line prints."""
         if "only_epoch" in groups and builder.later_epoch(line, groups["only_epoch"]):
             return
-        figures = {**builder.ahead, **self._figures(line, builder, groups, before)}
+        of_this = builder.ahead.pop("of", line.rank) == line.rank
+        figures = {**builder.ahead} if of_this else {}
+        figures |= self._figures(line, builder, groups, before)
         builder.ahead.clear()
         done, known = figures.pop("iteration", None), len(builder.steps)
         if done is None:

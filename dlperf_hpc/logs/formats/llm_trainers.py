@@ -266,15 +266,9 @@ def _read_setting(line: Line, builder: ReadingBuilder, found: Groups) -> None:
         builder.state.pop("batch", None)
 
 
-def _read_pause(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    builder.pause(line, "checkpoint" if found["saves"] else "evaluation")
-
-
 _TUNE = (
-    LinePattern(
-        rf"\bValidation loss: {NUMBER}\s*$|(?P<saves>Saving checkpoint\. This may take )",
-        take=_read_pause,
-    ),
+    LinePattern(rf"\bValidation loss: {NUMBER}\s*$", pause="evaluation"),
+    LinePattern(r"Saving checkpoint\. This may take ", pause="checkpoint"),
     LinePattern(
         r"^(?:gradient_accumulation_steps: (?P<accumulation>[0-9]{1,9})"
         r"|dtype: (?P<precision>bf16|fp16|fp32)|batch_size: (?P<batch>[0-9]{1,9})"

@@ -60,8 +60,12 @@ class Literals:
         for each in [together] if len(self._sought(together)) <= _GROUP else sets:
             passes = -(-len(self._sought(each)) // _GROUP)
             ordered = sorted(each, key=self._texts.__getitem__) if passes > 1 else each
-            size = -(-len(each) // passes) if passes else 1
-            parts += [ordered[at : at + size] for at in range(0, len(each), size)]
+            for left in range(passes, 0, -1):
+                size = -(-len(ordered) // left)
+                while left > 1 and len(self._sought(ordered[:size])) > _GROUP:
+                    size -= 1
+                parts.append(ordered[:size])
+                ordered = ordered[size:]
         return [self._group(tuple(part)) for part in parts]
 
     def _sought(self, literals: Sequence[int]) -> list[tuple[bytes, int]]:

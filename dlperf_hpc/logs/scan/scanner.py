@@ -47,6 +47,7 @@ SHARED = (
     *(": error: ", " tok/s", " Step: ", "Loss: ", "ps: ", "data_time", "_time: ", " eta: "),
     *("batch_size", "atch size", "accum", "dtype", "seq_len", "Num ", "Number of ", "num_nodes"),
     *("num_gpus", "world_size=", "GPU_mem ", "Total ", "Tokens", "batchsize: ", "BS: "),
+    *("alidati", "aving ", "train/C", "trainer.n", "_nodes ", "_enabled ..", "ccumulation steps"),
 )
 """What literals of several formats have in common, and few other lines hold: with the first of
 these, one pass takes the literals of every format's figures, with the last, two those of settings.

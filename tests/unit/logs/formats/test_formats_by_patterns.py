@@ -72,6 +72,14 @@ def test_an_evaluation_of_olmos_is_no_step() -> None:
     assert not read(*OLMO[6:7]).readings, "a speed without its head is of no iteration"
 
 
+def test_a_head_of_another_rank_is_no_head() -> None:
+    """A launcher's labels say whose the lines are; each rank of a debugging run may print."""
+    own = [f"[rank0]: {line}" for line in OLMO]
+    other = f"[rank1]: {OLMO[3]}".replace("step=20/", "step=40/")
+    assert steps(*own) == steps(*OLMO)
+    assert steps(*own[:5], other, *own[5:]) == steps(*OLMO)[1:]
+
+
 def test_olmo_cores_speed_is_of_one_step() -> None:
     """src/olmo_core/train/callbacks/console_logger.py; the head is quoted."""
     head = "2026-08-08 12:01:00 INFO [olmo_core.train.callbacks.console_logger:68] [step=100/2000,epoch=0,eta=5h11m]"
@@ -351,6 +359,81 @@ def test_colossal_ais_total_is_of_all_devices() -> None:
     assert not read("Throughput: 12.34 samples/sec, latency 5 ms").readings
 
 
+# --- evaluations and checkpoints
+
+
+def counted(name: str, line: str) -> list[tuple[int, str, bool]]:
+    """The pauses of a sample with this line behind the iteration 60: after which iteration, what,
+    and whether the printed speeds have it in their time."""
+    text = (ROOT / "tests" / "unit" / "logs" / "formats" / f"{name}.log").read_text()
+    lines = text.splitlines()
+    known = {step.line: step.iteration for step in reading(*lines).steps}
+    at = next(number for number, done in known.items() if done == 60)
+    return [
+        (each.after, each.what, each.printed)
+        for each in reading(*lines[:at], line, *lines[at:]).pauses
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "expected"),
+    [
+        (
+            "fairseq",
+            '2026-01-05 10:01:00 | INFO | fairseq_cli.train | begin validation on "valid" subset',
+            [("evaluation", True)],
+        ),
+        (
+            "fairseq",
+            "2026-01-05 10:01:00 | INFO | fairseq_cli.train | begin save checkpoint",
+            [("checkpoint", True)],
+        ),
+        (
+            "olmo",
+            "[2026-01-05 10:01:00] INFO     [olmo.train:945, rank=0] Running evaluation for 'all'...",
+            [("evaluation", False)] * 2,
+        ),
+        (
+            "aws_fsdp",
+            "2026-01-05 10:01:00 I [train.py:140] Batch 59 Validation loss: 9.5",
+            [("evaluation", False)],
+        ),
+        (
+            "mindformers",
+            "2026-01-05 10:01:00,000 - [mindformers/core/callback/callback.py:700] - INFO - ......Saving ckpt......",
+            [("checkpoint", False)],
+        ),
+        (
+            "maskrcnn_benchmark",
+            "2026-01-05 10:01:00,000 maskrcnn_benchmark.inference INFO: Start evaluation on coco dataset(5000 images).",
+            [("evaluation", True)],
+        ),
+        (
+            "automodel",
+            '2026-01-05 10:01:00 | INFO | root | [val] name "b" | step 59 | epoch 0 | loss 1.0',
+            [("evaluation", True)] * 2,
+        ),
+    ],
+)
+def test_pauses_that_the_lines_tell_of(
+    name: str, line: str, expected: list[tuple[str, bool]]
+) -> None:
+    assert counted(name, line) == [(60, *each) for each in expected]
+
+
+def test_a_line_of_fairseqs_with_a_validation_in_its_time_does_not_count() -> None:
+    line = "2026-01-05 10:{:02d}:00 | INFO | train_inner | epoch 001: {:6d} / 20368 loss=8.5, wps={}, ups=1, wpb=4096, bsz=128, num_updates={}, lr=1e-05"
+    validation = (
+        '2026-01-05 10:07:30 | INFO | fairseq_cli.train | begin validation on "valid" subset'
+    )
+    lines = [line.format(n // 10, n, 4096.0, n) for n in range(10, 141, 10)]
+    lines[7:8] = [validation, line.format(8, 80, 409.6, 80)]
+    result = run(lines, "printed[20:120]", nodes=1, gpus_per_node=8)
+    assert result.external is not None
+    assert result.external.rates["tokens/s"] == pytest.approx(4096.0)
+    assert "evaluation" in " ".join(result.warnings)
+
+
 # --- samples: up to iteration 20 one takes 2 s, then 0.4 and 0.6 s in turn
 
 STATED = {"nodes": 1, "gpus_per_node": 8, "batch_size": 4}
@@ -372,7 +455,8 @@ def sampled(name: str, basis: str, **stated: int) -> RunResult:
 
 
 def test_every_format_of_the_table_has_a_sample_whose_speed_is_known() -> None:
-    assert sorted([*TOKENS, *SAMPLES, "verl"]) == NAMES
+    of_test_formats_bars = {"prime_rl", "yolox"}
+    assert {*TOKENS, *SAMPLES, "verl"} | of_test_formats_bars == {*NAMES}
     for name in NAMES:
         assert format_named(name).own and not format_named(name).module
 
@@ -387,7 +471,7 @@ def test_a_samples_samples_per_second(name: str, rate: float) -> None:
 def test_a_samples_tokens_per_second(name: str, rate: float) -> None:
     result = sampled(name, "printed[20:120]", **STATED)
     assert result.external is not None and result.samples_per_s is None
-    assert result.external.rates["tokens/s"] == pytest.approx(rate, rel=1e-3)
+    assert result.external.rates["tokens/s"] == pytest.approx(rate, rel=3e-3)
 
 
 def test_verls_steps_without_a_validation_stand_for_those_with_one() -> None:
