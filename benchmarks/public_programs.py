@@ -30,6 +30,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import tomllib
+
 from programs import ROOT, toml_of
 
 STAMPS = ROOT / "benchmarks" / "stamps"
@@ -54,33 +56,41 @@ MNIST = {"line": MNIST_LINE, "first": 0}
 
 @dataclass(frozen=True)
 class Program:
-    """A program: its table, what the case has, where it is run, and on how many ranks.
+    """A program: its own table, or the name of the ready one with ``more`` words; the batch of a
+    rank, on how many ranks, the window, what the case has besides, and where it runs.
 
     ``{S}`` stands for the directory of the sources, ``{D}`` for that of the data.
     """
 
     name: str
-    table: Mapping[str, Any]
+    table: Mapping[str, Any] | str
     batch: int
     ranks: tuple[int, ...] = (1, 2)
     warmup: int = 5
     iterations: int = 30
     case: Mapping[str, Any] = field(default_factory=dict)
+    more: tuple[str, ...] = ()
+    workdir: str = ""
+
+    def told(self) -> dict[str, Any]:
+        """Its table."""
+        table = self.table
+        if isinstance(table, str):
+            table = tomllib.loads((ROOT / "programs" / f"{table}.toml").read_text())
+        made = {**table, "run": [*table["run"], *self.more]}
+        if self.workdir:
+            made["workdir"] = self.workdir
+        return made
 
 
 PROGRAMS = (
     Program(
         "timm",
-        {
-            "launch": "torchrun",
-            "run": [
-                *("{S}/huggingface+pytorch-image-models/train.py", "--data-dir", "{D}/images"),
-                *("--model", "resnet18", "--num-classes", "2", "--img-size", "96"),
-                *("--device", "cpu", "--workers", "0", "--log-interval", "1", "--epochs", "1"),
-                *("--batch-size", "{batch_size}", "--output", "{scratch}"),
-            ],
-        },
+        "timm",
         4,
+        case={"images": "{D}/images", "network": "resnet18", "log_interval": 1},
+        more=("--num-classes", "2", "--img-size", "96", "--workers", "0"),
+        workdir="{S}/huggingface+pytorch-image-models",
     ),
     Program(
         "imagenet",
@@ -96,32 +106,18 @@ PROGRAMS = (
     ),
     Program(
         "diffusers",
-        {
-            "launch": "accelerate",
-            "run": [
-                "{S}/huggingface+diffusers/examples/unconditional_image_generation/"
-                "train_unconditional.py",
-                *("--train_data_dir", "{D}/images/train", "--resolution", "32"),
-                *("--model_config_name_or_path", "{D}/unet", "--output_dir", "{scratch}"),
-                *("--train_batch_size", "{batch_size}", "--num_epochs", "1"),
-                *("--dataloader_num_workers", "0", "--save_images_epochs", "99"),
-            ],
-        },
+        "diffusers",
         4,
+        case={"images": "{D}/images/train", "resolution": 32},
+        more=("--model_config_name_or_path", "{D}/unet", "--save_images_epochs", "99"),
+        workdir="{S}/huggingface+diffusers/examples/unconditional_image_generation",
     ),
     Program(
         "trl_sft",
-        {
-            "launch": "accelerate",
-            "run": [
-                *("-m", "trl.scripts.sft", "--model_name_or_path", "{D}/llama"),
-                *("--dataset_name", "{D}/texts", "--output_dir", "{scratch}", "--use_cpu"),
-                *("--max_steps", "{steps}", "--per_device_train_batch_size", "{batch_size}"),
-                *("--logging_steps", "1", "--report_to", "none", "--save_strategy", "no"),
-                *("--bf16", "False", "--gradient_checkpointing", "False"),
-            ],
-        },
+        "trl_sft",
         4,
+        case={"weights": "{D}/llama", "dataset": "{D}/texts", "seq_len": 128},
+        more=("--gradient_checkpointing", "False"),
     ),
     Program(
         "accelerate_nlp",
@@ -420,7 +416,7 @@ def put(value: Any, words: Mapping[str, str]) -> Any:
 def swept(place: Path, program: Program, given: argparse.Namespace) -> Path:
     """Run the sweep of a program; its directory."""
     words = {"S": str(given.sources), "D": str(given.data), "P": f"{STAMPS}:{ROOT}"}
-    table = put(program.table, words)
+    table = put(program.told(), words)
     table["env"] = {"STAMPS": "{outdir}", "HF_HUB_OFFLINE": "1", **table.get("env", {})}
     (place / "programs").mkdir(parents=True)
     (place / "programs" / f"{program.name}.toml").write_text(toml_of(table, ""))
@@ -433,7 +429,7 @@ def swept(place: Path, program: Program, given: argparse.Namespace) -> Path:
         site, here["mpi"] = (ROOT / "slurm" / "onebox.toml").read_text(), "pmi2"
     (place / "here.toml").write_text(site + toml_of({"environment": {"programs": here}}, ""))
     topologies = [f"{n}n1g" if given.slurm else f"1n{n}g" for n in program.ranks]
-    case = {"batch_size": program.batch, **program.case}
+    case = {"batch_size": program.batch, **put(program.case, words)}
     (place / "public.toml").write_text(
         SWEEP.format(
             topologies=json.dumps(topologies), base=topologies[0], warmup=program.warmup,

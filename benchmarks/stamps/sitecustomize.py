@@ -58,8 +58,8 @@ def without_devices(module: Any) -> None:
     made = module.DistributedDataParallel.__init__
 
     @functools.wraps(made)
-    def wrapped(self: Any, model: Any, device_ids: object = None, **named: Any) -> None:
-        made(self, model, **named)
+    def wrapped(self: Any, *words: Any, device_ids: object = None, **named: Any) -> None:
+        made(self, *words, **named)
 
     module.DistributedDataParallel.__init__ = wrapped
 

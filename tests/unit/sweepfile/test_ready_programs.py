@@ -65,6 +65,24 @@ COMMANDS = {
         " dataset_type=synthetic steps=130 per_device_batch_size=3 max_target_length=64"
         " gradient_accumulation_steps=2 enable_checkpointing=false dtype=bfloat16",
     ),
+    "timm": (
+        "python -m torch.distributed.run",
+        "train.py --data-dir data --model resnet50 --batch-size 3 --grad-accum-steps 2 --epochs 1"
+        " --log-interval 10 --output {scratch} --amp --amp-dtype bfloat16",
+    ),
+    "trl_sft": (
+        "python -m accelerate.commands.launch",
+        "--multi_gpu -m trl.scripts.sft --model_name_or_path Qwen/Qwen2-0.5B --dataset_name"
+        " trl-lib/Capybara --max_length 64 --max_steps 130 --per_device_train_batch_size 3"
+        " --gradient_accumulation_steps 2 --logging_steps 1 --output_dir {scratch} --save_strategy"
+        " no --report_to none --bf16 True",
+    ),
+    "diffusers": (
+        "python -m accelerate.commands.launch",
+        "--multi_gpu train_unconditional.py --train_data_dir data --resolution 64"
+        " --train_batch_size 3 --gradient_accumulation_steps 2 --num_epochs 1 --output_dir"
+        " {scratch} --mixed_precision bf16",
+    ),
     "mpi": ("./a.out", "130 1024"),
     "keras": ("python train.py", "--batch-size 12 --steps 130"),
 }
