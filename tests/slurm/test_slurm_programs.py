@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 from pathlib import Path
@@ -44,11 +45,14 @@ run = ["tiny_gpt.py", "--steps", "100000", "--batch", "{{batch_size}}", "--seq",
 [program.acc]
 launch = "accelerate"
 workdir = "{ROOT}/tests/support/programs"
-run = ["accelerated.py", "100000", "{{batch_size}}"]
+run = [
+    "-m", "dlperf_hpc.hook", "--batch-size", "{{batch_size}}",
+    "accelerated.py", "100000", "{{batch_size}}",
+]
 [program.mpi]
 launch = "rank"
 workdir = "{ROOT}/tests/support/programs"
-run = ["mpi_steps.py", "100000", "{{batch_size}}"]
+run = ["mpi_steps.py", "100000", "{{batch_size}}", "timer"]
 [program.mpi.read]
 format = "megatron"
 """
@@ -64,6 +68,10 @@ def test_torchrun_accelerate_mpi_and_c_beside_ddp(place: Workplace) -> None:
     rows = {row["framework"]: row for row in place.table("both")}
     assert all(float(rows[name]["samples_per_s"]) > 0 for name in ("ddp", "gpt", "acc", "mpi"))
     assert {row["global_batch"] for row in rows.values()} == {"4"}
+    with open(place.directory("both") / "report" / "runs.csv", encoding="utf-8") as file:
+        basis = {row["framework"]: row["basis"] for row in csv.DictReader(file)}
+    # The hook's processes met by torch.distributed, the Timer's by MPI.
+    assert (basis["acc"], basis["mpi"]) == ("timer", "timer")
     results = full_results(place.directory("both")).results
     found = {result.run.case.framework: result for result in results}
     text = Path(found["mpi"].log).read_text(encoding="utf-8")
