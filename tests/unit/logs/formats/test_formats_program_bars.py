@@ -225,7 +225,7 @@ def test_bars_of_ultralytics_own_have_a_mean_by_their_time() -> None:
         + line.format(2, "221/221 5.0it/s 43.8s<0.1s")
     )
     assert steps(text) == [
-        (1, 0.9, None),
+        (2, 0.9, None),
         (221, 49.8, pytest.approx(221 / 49.8)),
         (442, None, pytest.approx(221 / 43.8)),
     ]
@@ -234,6 +234,20 @@ def test_bars_of_ultralytics_own_have_a_mean_by_their_time() -> None:
     assert steps(HEAD + line.format(1, "420/420 1.8it/s 3:50")) == [
         (420, 230.0, pytest.approx(420 / 230))
     ]
+
+
+def test_a_real_epoch_of_ultralytics_8_4() -> None:
+    """A run on a CPU; by stamps of its batches the second epoch has 2.0139 iterations/s."""
+    states = [
+        "        2/3         0G      2.389      1.377      1.207          4         64: 0% ──────────── 0/60  0.4s",
+        "        2/3         0G      4.481      2.463      2.397          4         64: 1% ──────────── 1/60 1.4s/it 0.9s<1:22",
+        "        2/3         0G      4.824      2.617      2.654          4         64: 98% ━━━━━━━━━━━╸ 59/60 2.2it/s 29.8s<0.5s",
+        "        2/3         0G      4.824      2.617      2.654          4         64: 100% ━━━━━━━━━━━━ 60/60 2.0it/s 29.8s",
+    ]
+    text = HEAD + "".join(f"\r\x1b[K{state}" for state in states)
+    read = steps(text + "\n                 Class     Images: 100% ━━━━━━━━━━━━ 2/2 3.6it/s 0.6s\n")
+    # Their steps ended after 0.46, 0.87 and 29.79 s.
+    assert read == [(1, 0.4, None), (2, 0.9, None), (60, 29.8, pytest.approx(2.0139, rel=1e-3))]
 
 
 @pytest.mark.parametrize(
