@@ -58,8 +58,9 @@ Bars of programs that are known by their name or by what they add: the table ``P
 
 Ultralytics' bar is that of an epoch; the validation behind it has its own. The first epoch's time
 is the clock; of each epoch the closed bar's mean counts. Since 2025-08 that is by the time beside
-it, to 0.1 s below a minute, and up to there a bar is drawn before its step is counted. An iteration is ``batch=16`` images over all devices, ``round(nbs / batch)`` of
-them are an optimizer step. Process 0 draws.
+it, to 0.1 s below a minute, and up to there a bar is drawn before its step is counted. An iteration
+is ``batch=16`` images over all devices, ``round(nbs / batch)`` of them are an optimizer step.
+Process 0 draws.
 
 sd-scripts draw with ``smoothing=0``; a batch of several data sets (``2, 4``) is not read. Levanter
 prints tqdm-loggable's lines, whose numbers are rounded from 1000 on (``1.23kit``) and then not
@@ -258,7 +259,7 @@ PROGRAMS = (
 _FEW = 50  # iterations of an epoch from which on its last batch hardly matters
 _THIN = re.compile(
     rf"^(?P<name>.{{0,400}}?): [0-9]{{1,3}}% [━╸─]{{12}} (?P<done>{_WHOLE})/(?P<total>{_WHOLE}) "
-    r"(?:[0-9.]{1,12}(?:it/s|s/it) )?(?P<elapsed>[0-9:]{4,12}|[0-9]{1,2}\.[0-9]s)(?:<|\s*$)"
+    r"(?:[0-9.]{1,12}(?:it/s|s/it))? ?(?P<elapsed>[0-9:]{4,12}|[0-9]{1,2}\.[0-9]s)(?:<|\s*$)"
 )
 _LOGGED = re.compile(
     r"(?P<name>Progress on:\w{1,80}) (?P<done>[0-9]{1,3})(?:\.0{1,2})?it/(?P<total>)\S{1,20} "
