@@ -11,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.errors import visible
+from dlperf_hpc.engines import AUTO, choose_engine, get_engine
+from dlperf_hpc.errors import DlperfError, LedgerError, SiteError, visible
+from dlperf_hpc.records import layout
+from dlperf_hpc.records.ledger import read_ledger, salvaged
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine
@@ -34,7 +37,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _cancel(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.states import current, writing
-    from dlperf_hpc.errors import DlperfError, SiteError
 
     root = arguments.directory.absolute()
     if not arguments.dry_run:
@@ -83,11 +85,6 @@ def _print(arguments: argparse.Namespace, root: Path, engine: Engine, jobs: Sequ
 def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submission]]:
     """The engine of a sweep's directory and its submissions; of one of this user's that cannot be
     read whole what is left, LedgerError if that is nothing."""
-    from dlperf_hpc.engines import AUTO, choose_engine, get_engine
-    from dlperf_hpc.errors import LedgerError
-    from dlperf_hpc.records import layout
-    from dlperf_hpc.records.ledger import read_ledger, salvaged
-
     try:
         ledger = read_ledger(root)
         return get_engine(ledger.manifest.engine), ledger.noted()
@@ -116,8 +113,6 @@ def _submitting_stopped(root: Path, engine: Engine) -> Iterator[str]:
     """Let whoever is submitting in the directory stop, and nobody begin; yields why that could not
     be done, '' if it was."""
     from dlperf_hpc.engines.submit import ask_to_stop, submit_lock
-    from dlperf_hpc.errors import LedgerError
-    from dlperf_hpc.records import layout
 
     with ExitStack() as held:
         why_not = ""

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dlperf_hpc import published
+from dlperf_hpc.analysis.machines import HARDWARE
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 
@@ -84,7 +86,6 @@ class _Side:
 
 
 def _side(text: str) -> _Side:
-    from dlperf_hpc import published
     from dlperf_hpc.analysis import comparison
 
     name, colon, narrowed = text.partition(":")
@@ -109,7 +110,6 @@ def _wanted(where: str, text: str, keys: Sequence[str]) -> dict[str, list[str]]:
 
 def _subjects(arguments: argparse.Namespace, place: _Side) -> list[Subject]:
     """The selected cases of one place; SpecError if there are none."""
-    from dlperf_hpc import published
     from dlperf_hpc.analysis import comparison
 
     if place.directory is None:
@@ -161,9 +161,6 @@ def _say_if_one(comparison: Comparison) -> None:
 
 
 def _in_short(side: Sequence[Subject]) -> str:
-    """Models and hardware of one side, in a few words."""
-    from dlperf_hpc.analysis.machines import HARDWARE
-
     models = sorted({subject.case.text("model") for subject in side})
     devices = sorted({name for subject in side for name in subject.setup.get(HARDWARE, ())})
     model, device = (
@@ -198,7 +195,6 @@ def _show(
     hints: Sequence[str],
     bad: Collection[str],
 ) -> None:
-    """Write the files that the command asks for, and print the comparison."""
     from dlperf_hpc.reporting import comparison_tables as reporting
 
     def page() -> bytes:

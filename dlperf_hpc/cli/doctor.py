@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import show_wait
+from dlperf_hpc.engines import choose_engine, get_engine
 
 if TYPE_CHECKING:
     from dlperf_hpc.doctor.job import Question
@@ -100,7 +101,6 @@ def _doctor(arguments: argparse.Namespace) -> int:
     if arguments.gpu is not None:
         return _gpu(arguments)
     from dlperf_hpc.doctor.job import Question
-    from dlperf_hpc.engines import choose_engine
     from dlperf_hpc.engines.site import load_site
 
     options.check_nodes("--nodelist", arguments.nodelist)
@@ -150,7 +150,6 @@ def _collectives_s(arguments: argparse.Namespace) -> float:
 def check(manifest: Manifest, site: Site, logs: Path, as_json: bool = False) -> int:
     """What ``sweep --check`` does with a planned sweep: print every result; the exit code."""
     from dlperf_hpc.doctor.job import Question
-    from dlperf_hpc.engines import get_engine
 
     engine = get_engine(manifest.engine)
     return _answer(Question(engine, site, logs, manifest, progress=show_wait), as_json)

@@ -15,6 +15,7 @@ import zipfile
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 
+from dlperf_hpc.bundled import folder, is_checkout
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.errors import SiteError, nearest
@@ -57,8 +58,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _recipes() -> dict[str, str]:
     """The recipes' names, and the sentence that each begins with."""
-    from dlperf_hpc.bundled import folder
-
     heads = {
         file.stem: file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
         for file in sorted(folder("requirements").glob("*.txt"))
@@ -85,7 +84,6 @@ def _env(arguments: argparse.Namespace) -> int:
 
 
 def _settings(arguments: argparse.Namespace) -> dict[str, str]:
-    """The variables of the recipe. SpecError for a file that is not there."""
     settings = {"PYTHON": arguments.python}
     for option in ("constraints", "requirements"):
         if given := getattr(arguments, option):
@@ -96,8 +94,6 @@ def _settings(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _make(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.bundled import folder, is_checkout
-
     place = Path(os.path.abspath(arguments.dir or Path(".envs", arguments.name)))
     settings = _settings(arguments)
     script = ["sh", str(folder("requirements") / "environment.sh"), arguments.name, str(place)]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import pprint
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +17,12 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import reading_bar, usage_error
 from dlperf_hpc.errors import LedgerError, printable, raising, visible
+from dlperf_hpc.files import make_output_directory, write_atomically
+from dlperf_hpc.logs.interpret.rules import RULES, WindowRule
+from dlperf_hpc.records import ownership
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
-    from dlperf_hpc.logs.interpret.rules import WindowRule
     from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.reporting.extraction import Extract
 
@@ -49,10 +53,6 @@ class _ListRules(argparse.Action):
     """``--rules`` prints the window rules and ends the verb, as ``--help`` does."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
-        import textwrap
-
-        from dlperf_hpc.logs.interpret.rules import RULES
-
         for name, text in RULES.items():
             indent = " " * 4
             print(name)
@@ -180,9 +180,6 @@ def _as_given(log_dir: str, log: str) -> str:
 
 def _save(arguments: argparse.Namespace, extract: Extract) -> str:
     """Write a table; its path. LedgerError if it cannot be written."""
-    from dlperf_hpc.files import make_output_directory, write_atomically
-    from dlperf_hpc.records import ownership
-
     parts = (_last_part(arguments.log_dir), extract.label, "result.json")
     name = "_".join(filter(None, parts))
     path = os.path.join(arguments.output_dir, name)
@@ -195,9 +192,6 @@ def _save(arguments: argparse.Namespace, extract: Extract) -> str:
 
 
 def _show(path: str, extract: Extract) -> None:
-    """Print what DLPerf's scripts do: a line per log, the table, the file."""
-    import pprint
-
     for line in extract.lines:
         print(visible(line))
     print(visible(pprint.pformat(extract.table, sort_dicts=False)))

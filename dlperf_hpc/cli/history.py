@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,8 +54,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _history(arguments: argparse.Namespace) -> int:
-    from datetime import datetime, timezone
-
     from dlperf_hpc.analysis import trends as analysis
     from dlperf_hpc.reporting import trend_tables as reporting
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import json
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -67,8 +68,6 @@ def in_columns(rows: Sequence[Sequence[str]]) -> str:
 
 def print_json(value: Any) -> None:
     """Print plain JSON values to standard output, secrets masked."""
-    import json
-
     print(redacted(json.dumps(value, indent=1, allow_nan=False)))
 
 
@@ -135,8 +134,7 @@ def reading_bar() -> Iterator[Callable[[int, int, int], None]]:
 
 @contextmanager
 def counting_bar(in_bytes: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar that the caller moves by ``advance(what, done, total)``; it stays on the screen, but
-    for one of bytes."""
+    """A bar moved by ``advance(what, done, total)``; it stays there, but for one of bytes."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return

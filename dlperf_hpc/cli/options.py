@@ -9,13 +9,17 @@ import argparse
 import itertools
 import re
 import shutil
+import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dlperf_hpc import version_line
+from dlperf_hpc.bundled import program_folders, sweep_file
 from dlperf_hpc.cli.messages import say, usage_error
+from dlperf_hpc.engines import CHOICES
 from dlperf_hpc.errors import Issue, LedgerError, SpecError, meant, nearest, visible
+from dlperf_hpc.records import layout
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.interpret.rules import WindowRule
@@ -94,15 +98,12 @@ _VALUELESS = re.compile(r"argument (\S+): expected (?:one|at least one) argument
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
-    """80 columns at most. Lines of a text are joined and wrapped, but for those that are indented:
-    commands and lists."""
+    """80 columns at most. Lines are joined and wrapped, but not indented ones: commands."""
 
     def __init__(self, prog: str) -> None:
         super().__init__(prog, width=min(shutil.get_terminal_size().columns, 80) - 2)
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
-        import textwrap
-
         lines: list[str] = []
         for apart, group in itertools.groupby(text.splitlines(), lambda x: x[:1] in ("", " ")):
             block = list(group)
@@ -145,7 +146,6 @@ def add_sweep_file(made: argparse.ArgumentParser, also: str = "", nargs: str | N
 
 def read_sweep(spec: Path, overrides: dict[str, Any] | None = None) -> Sweep:
     """The sweep of such a file, with the values of ``--set``; SpecError if it does not hold."""
-    from dlperf_hpc.bundled import program_folders, sweep_file
     from dlperf_hpc.sweepfile.load import load_sweep
     from dlperf_hpc.train.registry import registry
 
@@ -167,8 +167,6 @@ def add_json(made: argparse._ActionsContainer, what: str) -> None:
 
 def add_site_options(made: argparse.ArgumentParser) -> None:
     """``--cluster``, ``--site`` and ``--logs``: where a sweep's runs go."""
-    from dlperf_hpc.engines import CHOICES
-
     cluster = (
         "engine that starts the runs; auto takes slurm where sbatch is, else local (default: the"
         " sweep file's `cluster`, else auto)"
@@ -394,7 +392,6 @@ def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[Ru
     """The results of all runs at and below a directory or archive but for its report; tells on
     standard error what could not be read. LedgerError if there is no log in a known format."""
     from dlperf_hpc.logs.gather import gather
-    from dlperf_hpc.records import layout
 
     found = gather(
         [directory],

@@ -11,6 +11,7 @@ from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.options import count
 from dlperf_hpc.errors import visible
+from dlperf_hpc.train.workloads.bert import predictions_per_sequence
 
 if TYPE_CHECKING:
     from dlperf_hpc.data.build import PrepareSettings, Vocabulary
@@ -72,7 +73,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _settings(arguments: argparse.Namespace) -> PrepareSettings:
     from dlperf_hpc.data.build import PrepareSettings
-    from dlperf_hpc.train.workloads.bert import predictions_per_sequence
 
     seq_len = arguments.seq_len
     predictions = arguments.max_predictions or predictions_per_sequence(seq_len)

@@ -11,7 +11,11 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import reading_bar, usage_error
+from dlperf_hpc.engines import get_engine
 from dlperf_hpc.errors import LedgerError, number_of, visible
+from dlperf_hpc.logs.scanned import no_speed
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.records import layout, ownership
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
@@ -131,10 +135,6 @@ def _read(arguments: argparse.Namespace, out: Path, cache: ScanCache) -> Gathere
 
 def _settled(path: Path, found: Gathered) -> bool:
     """Whether runs may have their end only now: of a sweep on this machine that was killed."""
-    from dlperf_hpc.engines import get_engine
-    from dlperf_hpc.model.result import Status
-    from dlperf_hpc.records import layout
-
     statuses = {result.status for result in found.results}
     unclear = statuses & {Status.RUNNING, Status.UNKNOWN}
     if not unclear or found.manifest is None or not os.path.lexists(path / layout.MANIFEST):
@@ -148,14 +148,10 @@ def _settled(path: Path, found: Gathered) -> bool:
 
 
 def _limits(manifest: Manifest) -> dict[str, int]:
-    """Time limits of a sweep's runs, by run id."""
     return {run.id: array.time_limit_s for array in manifest.arrays for run in array.tasks}
 
 
 def _site(manifest: Manifest) -> str:
-    """Where a sweep ran: the engine, and what its site profile says of itself."""
-    from dlperf_hpc.engines import get_engine
-
     names = ("partition", "gpu_type", "constraint")
     values = {name.replace("_", " "): manifest.site.get(name) for name in names}
     words = [f"{name} {value}" for name, value in values.items() if value]
@@ -184,12 +180,9 @@ class _Target:
 
 
 def _target(arguments: argparse.Namespace) -> _Target:
-    """Below the one directory that is reported on, if it is this user's; ./report of several
-    directories, and of files."""
+    """Below the one directory that is reported on, if it is this user's; else ./report."""
     if arguments.out is not None:
         return _Target(Path(arguments.out))
-    from dlperf_hpc.records import layout, ownership
-
     only: Path = arguments.paths[0]
     if len(arguments.paths) > 1 or not only.is_dir():
         return _Target(Path(layout.REPORT), ownership.not_mine(Path(layout.REPORT)) or "")
@@ -223,8 +216,6 @@ def _tell(found: Gathered, shortly: bool) -> None:
 
 def _programs(programs: Mapping[str, str]) -> Iterator[str]:
     """A line for each program whose speed is not read, however many files it wrote."""
-    from dlperf_hpc.logs.scanned import no_speed
-
     files: dict[str, list[str]] = {}
     for name, program in programs.items():
         files.setdefault(program, []).append(name)

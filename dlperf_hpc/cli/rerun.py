@@ -11,14 +11,24 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.errors import Issue, SiteError, SpecError, number_of, visible
+from dlperf_hpc.cli.submission import (
+    UnresolvedRuns,
+    announce_report,
+    follow_and_report,
+    starting_after,
+    try_anew,
+    unresolved,
+    wait_and_report,
+)
+from dlperf_hpc.engines import get_engine
+from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, number_of, visible
+from dlperf_hpc.model.result import RunResult, Status
+from dlperf_hpc.records import layout, ownership
+from dlperf_hpc.records.ledger import Ledger, bound_to, read_ledger
 
 if TYPE_CHECKING:
-    from dlperf_hpc.cli.submission import UnresolvedRuns
     from dlperf_hpc.engines.base import Engine
     from dlperf_hpc.engines.site import Site
-    from dlperf_hpc.model.result import RunResult
-    from dlperf_hpc.records.ledger import Ledger
     from dlperf_hpc.records.manifest import Array
 
 SUMMARY = "submit the runs that failed again, as new arrays"
@@ -61,8 +71,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _statuses(text: str) -> set[str]:
-    from dlperf_hpc.model.result import Status
-
     never = {Status.OK, Status.PENDING, Status.RUNNING}
     known = [status.value for status in Status if status not in never]
     wanted = {_WORDS.get(word, word) for word in text.replace("-", "_").split(",") if word}
@@ -83,8 +91,6 @@ def _not_taken(
     arguments: argparse.Namespace, results: Sequence[RunResult], root: Path
 ) -> UnresolvedRuns:
     """The selected runs that ended badly and that this command leaves alone."""
-    from dlperf_hpc.cli.submission import unresolved
-
     typed = [("--only", text) for text in arguments.only] + [("--run", t) for t in arguments.run]
     options = "".join(f" {option} {shlex.quote(text)}" for option, text in typed)
     selected = _selected(arguments, results)
@@ -108,7 +114,6 @@ def _stretch(text: str | None) -> Callable[[int], int]:
 
 
 def _selected(arguments: argparse.Namespace, results: Sequence[RunResult]) -> list[RunResult]:
-    """The runs that ``--only`` and ``--run`` let through."""
     there = {str(result.run.case.topology) for result in results}
     topologies = {name.strip() for item in arguments.only for name in item.split(",")} or there
     if unknown := ", ".join(sorted(topologies - there)):
@@ -123,7 +128,6 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
     from pydantic import ValidationError
 
     from dlperf_hpc.engines.site import Site, load_site
-    from dlperf_hpc.records import layout
     from dlperf_hpc.sweepfile.validation import issues_of
 
     if arguments.site:
@@ -137,11 +141,7 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.cli.submission import announce_report, starting_after
-    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.site import sharing_group
-    from dlperf_hpc.records import ownership
-    from dlperf_hpc.records.ledger import read_ledger
 
     root = arguments.directory.absolute()
     _stretch(arguments.time)  # what is invalid must be refused before any job is cancelled
@@ -165,9 +165,6 @@ def _rerun(arguments: argparse.Namespace) -> int:
 def _check_trust(root: Path, site: str | None) -> None:
     """LedgerError for a directory that is not this user's, and, unless a site profile is given, for
     one whose manifest somebody else may have written: jobs are made of the profile in it."""
-    from dlperf_hpc.errors import LedgerError
-    from dlperf_hpc.records import layout, ownership
-
     ownership.refuse_foreign(root)
     words = ownership.ownership_warning(root)
     if words and not site:
@@ -185,9 +182,7 @@ def _check_trust(root: Path, site: str | None) -> None:
 def _submit_again(
     arguments: argparse.Namespace, root: Path, ledger: Ledger, engine: Engine, site: Site
 ) -> int:
-    from dlperf_hpc.cli.submission import follow_and_report, try_anew, wait_and_report
     from dlperf_hpc.engines.submit import adopt, save_arrays, split_arrays, submit, submit_lock
-    from dlperf_hpc.records.ledger import read_ledger
 
     engine.check(ledger.manifest, site, root)
     with submit_lock(root, engine.lock_patience_s):
@@ -211,7 +206,6 @@ def _arrays(
 ) -> tuple[tuple[Array, ...], UnresolvedRuns]:
     """New arrays of the runs asked for, not yet on disk; not of those that are kept back. And the
     runs that ended badly and stay as they are."""
-    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.plan import rerun_arrays
     from dlperf_hpc.engines.states import state_of
 
@@ -250,7 +244,6 @@ def _excluded(arguments: argparse.Namespace, ledger: Ledger) -> str:
 
 def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence[str]) -> list[str]:
     """The runs that nothing measures now; those of their jobs that wait are cancelled first."""
-    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.submit import ActiveJobs, active_jobs, cancel_waiting
 
     engine = get_engine(ledger.manifest.engine)
@@ -278,8 +271,6 @@ def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence
 def _dry_run(
     ledger: Ledger, engine: Engine, site: Site, arrays: Sequence[Array], as_json: bool
 ) -> int:
-    from dlperf_hpc.records.ledger import bound_to
-
     root, manifest = ledger.root, ledger.manifest
     rows = [
         {"array": array.name, "runs": [run.id for run in array.tasks],

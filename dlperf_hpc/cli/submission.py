@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli.messages import print_json, say, shortest, usage_error
+from dlperf_hpc.engines import get_engine
 from dlperf_hpc.errors import DlperfError, LedgerError, number_of, printable, visible
 from dlperf_hpc.model.result import Status
-from dlperf_hpc.records.manifest import Array, Submission
+from dlperf_hpc.records import layout, quarantine
+from dlperf_hpc.records.ledger import Ledger, read_ledger
+from dlperf_hpc.records.manifest import Array, Manifest, Submission, read_manifest
+from dlperf_hpc.records.quarantine import is_end_of, read_entries, reason
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine, Limit
@@ -26,8 +30,6 @@ if TYPE_CHECKING:
     from dlperf_hpc.engines.submit import SubmitResult
     from dlperf_hpc.model.case import Case
     from dlperf_hpc.model.result import RunResult
-    from dlperf_hpc.records.ledger import Ledger
-    from dlperf_hpc.records.manifest import Manifest
 
 _WERE = ("cancelled", "rejected", "preempted")  # what others do to a run
 
@@ -74,10 +76,8 @@ def announce_report(arguments: argparse.Namespace, engine: Engine) -> None:
 def _submit_report(root: Path, site: Site, outcome: SubmitResult, quiet: bool) -> Reporting:
     """Submit the job that reports when all others have ended, if all others are submitted; say what
     came of it (``quiet``: only what went wrong)."""
-    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.dependency import Reporting, submit_report
     from dlperf_hpc.engines.submit import submit_lock
-    from dlperf_hpc.records.ledger import read_ledger
 
     ledger = read_ledger(root)
     name = ledger.report_name
@@ -162,12 +162,9 @@ def unresolved_in_sweep(root: Path, requested: Manifest) -> UnresolvedRuns:
 def compared(root: Path, planned: Manifest) -> dict[str, Any] | None:
     """How many runs of a plan the directory has, how many it does not, and what contradicts the
     sweep there; None if there is none, or none that can be read."""
-    from dlperf_hpc.records import layout
-
     if not os.path.exists(root / layout.MANIFEST):  # nor if nobody may look there
         return None
     from dlperf_hpc.engines.plan import differences
-    from dlperf_hpc.records.manifest import read_manifest
 
     try:
         there = read_manifest(root)
@@ -199,8 +196,6 @@ def compared_text(found: dict[str, Any]) -> str:
 
 def say_held_back(root: Path, cases: Iterable[Case]) -> None:
     """One note on stderr for each reason that holds runs of these cases back."""
-    from dlperf_hpc.records.quarantine import is_end_of, read_entries, reason
-
     named: dict[str, list[Case]] = {}
     for case in cases:
         named.setdefault(case.environment, []).append(case)
@@ -213,8 +208,6 @@ def say_held_back(root: Path, cases: Iterable[Case]) -> None:
 def try_anew(root: Path, arrays: Iterable[Array]) -> None:
     """Take the environments of what is about to be submitted again as mended; LedgerError if that
     cannot be written down."""
-    from dlperf_hpc.records import quarantine
-
     try:
         found = quarantine.let_go(root, (array.environment for array in arrays))
     except OSError as error:
@@ -235,7 +228,6 @@ def say_refused(refused: Iterable[Submission]) -> None:
 def _report_submission(
     arrays: Iterable[Array], outcome: SubmitResult, adopted: Iterable[Submission]
 ) -> None:
-    """One line for each array that has a job now, or was refused."""
     tasks = {array.token: len(array.tasks) for array in arrays}
     say_refused(outcome.refused)
     for words, rows in (("submitted", outcome.submitted), ("found again", adopted)):
@@ -246,7 +238,6 @@ def _report_submission(
 
 
 def _report_waiting(outcome: SubmitResult, engine: Engine, site: Site) -> None:
-    """Which arrays were not submitted, why, and what to do."""
     arrays, runs = outcome.waiting, sum(len(array.tasks) for array in outcome.waiting)
     why = "the jobs of this sweep were cancelled meanwhile"
     to_do = "the same command again submits the rest"
@@ -299,8 +290,7 @@ def _print_next(
 
 
 def report_job_lines(words: str, directory: str) -> list[str]:
-    """A line on the job that reports at the end, if there is one; ``directory`` is the sweep's as
-    one types it."""
+    """A line on the job that reports at the end, if there is one; ``directory`` as one types it."""
     return [printable(words.replace("DIR", directory))] if words else []
 
 
@@ -312,7 +302,6 @@ def wait_and_report(
     ``nothing`` is what is said if there was nothing to submit. ``left`` is asked then: how many
     runs, by status, ended badly and are left alone. With ``--report`` the job that reports at the
     end is submitted when all arrays are."""
-    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.submit import submit_in_waves
 
     root, as_json = ledger.root, arguments.json

@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli import doctor, messages, options
 from dlperf_hpc.cli.messages import usage_error
+from dlperf_hpc.cli.rerun import taken_by_default
+from dlperf_hpc.cli.submission import (
+    announce_report,
+    compared,
+    compared_text,
+    follow_and_report,
+    say_held_back,
+    say_refused,
+    starting_after,
+    unresolved_in_sweep,
+    wait_and_report,
+)
+from dlperf_hpc.engines import choose_engine, get_engine
+from dlperf_hpc.engines.base import DEFAULT_BOUND, CheckResult, Engine
 from dlperf_hpc.errors import SiteError, nearest, number_of, printable, redacted, visible
+from dlperf_hpc.records import layout, ownership
+from dlperf_hpc.records.ledger import bound_to
+from dlperf_hpc.records.lines import flatten
+from dlperf_hpc.records.manifest import Array, Manifest, as_read
+from dlperf_hpc.sweepfile.programs import typed_command
+from dlperf_hpc.sweepfile.tomlfile import parse_toml
 
 if TYPE_CHECKING:
-    from dlperf_hpc.engines.base import CheckResult, Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import SubmitResult
     from dlperf_hpc.logs.program_figures import TriedLog
     from dlperf_hpc.logs.scan.sources import Source
     from dlperf_hpc.model.case import Case
-    from dlperf_hpc.records.manifest import Array, Manifest
     from dlperf_hpc.sweepfile.load import Sweep
     from dlperf_hpc.sweepfile.readtable import ReadTable
 
@@ -71,8 +90,6 @@ def _parser() -> argparse.ArgumentParser:
 
 def _value(text: str) -> Any:
     """A value of the command line: TOML where it reads as TOML, else the text itself."""
-    from dlperf_hpc.sweepfile.tomlfile import parse_toml
-
     try:
         tables = parse_toml(f"value = {text}")
     except ValueError:
@@ -122,7 +139,6 @@ def _check_topologies(names: list[str], sweep: Sweep, item: str) -> None:
 
 
 def _with_value(cases: list[Case], item: str) -> list[Case]:
-    from dlperf_hpc.records.lines import flatten
     from dlperf_hpc.sweepfile.keys import renamed
 
     ((key, wanted),) = _pairs([item], "--only").items()
@@ -160,12 +176,8 @@ def _load(arguments: argparse.Namespace) -> Sweep:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
-    from dlperf_hpc.cli.submission import announce_report, starting_after
-    from dlperf_hpc.engines import choose_engine
-    from dlperf_hpc.engines.base import DEFAULT_BOUND
     from dlperf_hpc.engines.plan import make_manifest
     from dlperf_hpc.engines.site import load_site
-    from dlperf_hpc.records import layout
 
     sweep = _load(arguments)
     if arguments.try_log:
@@ -178,16 +190,12 @@ def _sweep(arguments: argparse.Namespace) -> int:
     bound = DEFAULT_BOUND if again else engine.array_bound(site)
     manifest = make_manifest(sweep, site, engine.name, bound)
     if arguments.check:
-        from dlperf_hpc.cli import doctor
-
         return doctor.check(manifest, site, arguments.logs, arguments.json)
     site = starting_after(arguments.after, engine, site, arguments.logs)
     if arguments.dry_run:
         code = _dry_run(root, manifest, engine, site, arguments.json)
         announce_report(arguments, engine)
         return code
-    from dlperf_hpc.records import ownership
-
     with ownership.sharing(site.group):
         return _submit(arguments, sweep, manifest, engine, site, root)
 
@@ -196,9 +204,7 @@ def _submit(
     arguments: argparse.Namespace, sweep: Sweep, manifest: Manifest, engine: Engine, site: Site,
     root: Path,
 ) -> int:  # fmt: skip
-    from dlperf_hpc.cli.submission import say_held_back, wait_and_report
     from dlperf_hpc.engines import plan, submit
-    from dlperf_hpc.records import layout
 
     engine.check(manifest, site, root)
     if not (arguments.no_check or (root / layout.MANIFEST).exists()):
@@ -246,10 +252,6 @@ def _line_of(result: CheckResult) -> str:
 
 def _left_alone(root: Path, manifest: Manifest) -> dict[str, int]:
     """Tell of the runs that ended badly, which only ``rerun`` takes; how many, by status."""
-    from dlperf_hpc.cli.rerun import taken_by_default
-    from dlperf_hpc.cli.submission import unresolved_in_sweep
-    from dlperf_hpc.engines import get_engine
-
     found = unresolved_in_sweep(root, manifest)
     found.tell(taken_by_default(get_engine(manifest.engine)))
     return found.counts
@@ -259,8 +261,6 @@ def _run_here(
     root: Path, manifest: Manifest, site: Site, outcome: SubmitResult, as_json: bool
 ) -> int:
     """Follow the runs until the queue of this process is empty; the lock is held for as long."""
-    from dlperf_hpc.cli.submission import follow_and_report, say_refused
-
     say_refused(outcome.refused)
     code = follow_and_report(root, site.poll_s, as_json)
     _left_alone(root, manifest)
@@ -268,10 +268,6 @@ def _run_here(
 
 
 def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json: bool) -> int:
-    from dlperf_hpc.cli.submission import compared
-    from dlperf_hpc.records.ledger import bound_to
-    from dlperf_hpc.records.manifest import as_read
-
     children = _children(root, manifest, site)
     scripts, planned = {}, as_read(manifest)
     for array in planned.arrays:
@@ -297,8 +293,6 @@ def _plan_texts(
     found: dict[str, Any] | None,
 ) -> Iterator[str]:  # fmt: skip
     """The plan for people, what starts, and what stands in the way."""
-    from dlperf_hpc.cli.submission import compared_text
-
     yield plan_text(manifest, engine, root)
     for (topology, program), words in children.items():
         yield f"\n{program} on {topology}, each task: {words}"
@@ -336,10 +330,6 @@ def _child_key(array: Array) -> tuple[str, str]:
 
 def _children(root: Path, manifest: Manifest, site: Site) -> dict[tuple[str, str], str]:
     """What each task of a user's program starts, by topology and program: its first case's."""
-    import shlex
-
-    from dlperf_hpc.sweepfile.programs import typed_command
-
     found: dict[tuple[str, str], str] = {}
     for array in manifest.arrays:
         case = array.tasks[0].case
@@ -438,7 +428,6 @@ def _source(path: Path) -> Source:
 
 
 def _fields(trial: TriedLog) -> dict[str, Any]:
-    """What was read, by its name on the screen."""
     result, window = trial.result, trial.result.external
     return {
         **_lines_read(trial),

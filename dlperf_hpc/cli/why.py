@@ -11,8 +11,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from dlperf_hpc.analysis.speedup import summarise
 from dlperf_hpc.engines.states import one_run
 from dlperf_hpc.errors import LogError, number_of
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.program_figures import looked_at, nothing_fits, with_figures
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.checks import is_number
 from dlperf_hpc.model.result import PROGRAM, RunResult
@@ -48,7 +51,6 @@ def why(ledger: Ledger, run: Run, ask_scheduler: bool) -> Why:
 
 
 def _decided(seen: _Evidence) -> str:
-    """What of all that was looked at decided."""
     result = seen.figure
     if result.source == "scheduler":
         return SCHEDULER
@@ -111,17 +113,11 @@ class _Evidence:
 
     @cached_property
     def read(self) -> Any:
-        """What a program's lines say, None where there are none."""
-        from dlperf_hpc.logs.program_figures import looked_at
-
         return looked_at(self.result) if self.result.log and self._is_program else None
 
     @cached_property
     def figure(self) -> RunResult:
         """The result with its figure, and what reading that brought to light."""
-        from dlperf_hpc.logs.interpret.rules import rule
-        from dlperf_hpc.logs.program_figures import with_figures
-
         return with_figures([self.result], rule())[0]
 
     @property
@@ -237,8 +233,6 @@ class _Evidence:
             yield "none is stated"
 
     def _flags(self) -> Iterator[str]:
-        from dlperf_hpc.analysis.speedup import summarise
-
         if not self.figure.rates:
             yield "no figure to look at"
             return
@@ -266,8 +260,6 @@ class _Evidence:
 
     def _of_program(self, read: Any) -> Iterator[str]:
         """By what a program's figure was read."""
-        from dlperf_hpc.logs.program_figures import nothing_fits
-
         window = self.figure.external
         if not self._is_read:
             yield nothing_fits(read.table)

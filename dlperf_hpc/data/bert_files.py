@@ -120,8 +120,7 @@ def write_hdf5(path: Path, arrays: Arrays) -> None:
 
 
 class Hdf5Shard:
-    """One file. :meth:`read` keeps it in memory as a whole until :meth:`release`: a compressed
-    row cannot be read alone."""
+    """One file. :meth:`read` keeps all of it until :meth:`release`: compressed rows go together."""
 
     def __init__(self, path: Path, layout: SampleLayout) -> None:
         """Open and look at names and shapes. DataError if it cannot be this layout."""

@@ -151,7 +151,6 @@ def _read_tokenizer(kind: str, words: Vocabulary) -> Any:
 def _make_all(
     settings: PrepareSettings, directory: Path, count: int, workers: int, advance: Advance
 ) -> list[Made]:
-    """All shards, in order of their numbers."""
     advance("writing samples", 0, count)
     workers = min(workers, count)
     pairs: Iterable[tuple[int, list[Made]]]

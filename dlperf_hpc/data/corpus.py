@@ -40,7 +40,6 @@ def text_files(inputs: Sequence[Path]) -> list[Path]:
 
 
 def _why_not(path: Path) -> str:
-    """Why nothing can be read there."""
     try:
         open_regular(path).close()
     except FileNotFoundError:

@@ -29,8 +29,7 @@ _AROUND = 12 + 4  # bytes before and after the data
 
 
 def _checksum(data: bytes) -> int:
-    """The masked CRC-32C (Castagnoli) of ``data`` as the files hold it. DataError without the
-    library."""
+    """The masked CRC-32C (Castagnoli) of ``data``. DataError without the library."""
     try:
         import google_crc32c
     except ImportError as error:
@@ -226,8 +225,7 @@ def _lists(data: bytes) -> Iterator[tuple[str, int, bytes]]:
 
 
 def decode(examples: Sequence[bytes]) -> list[dict[str, Array]]:
-    """Of each Example name to int64 or float32 values; features of bytes are left out. ValueError
-    if one of them is damaged."""
+    """Of each Example name to int64 or float32 values, no bytes; ValueError for a damaged one."""
     try:
         found = [list(_lists(data)) for data in examples]
         packed = [content for lists in found for _, kind, content in lists if kind == _INTEGERS]

@@ -73,8 +73,7 @@ class Capacity:
 
 @dataclass(frozen=True)
 class Nodes:
-    """The nodes that jobs go to, by name: those that are ``idle``, and each other one with what it
-    is doing, in the engine's words."""
+    """The nodes that jobs go to, by name: the ``idle`` ones, and what each other one is doing."""
 
     idle: tuple[str, ...]
     busy: Mapping[str, str] = field(default_factory=dict)

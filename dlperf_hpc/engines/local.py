@@ -253,7 +253,6 @@ def _check_mpiexec(lone: bool) -> CheckResult:
 
 
 def _check_topologies(arrays: Sequence[Array]) -> Generator[CheckResult, None, None]:
-    """Whether this machine can be what the sweep asks for."""
     if wide := _wide_topologies(arrays):
         seen = f"{wide}: the local engine has one node, this machine"
         to_do = "use --cluster slurm, or leave them out with --only"
@@ -389,8 +388,7 @@ def _wait(task: QueuedTask, process: subprocess.Popen[bytes], output: BinaryIO) 
 
 
 def _end(task: QueuedTask, process: subprocess.Popen[bytes]) -> int:
-    """SIGTERM, then SIGKILL, to mpiexec and everything it started; what has left its process group
-    is killed then."""
+    """SIGTERM, then SIGKILL, to mpiexec and all that it started, in its process group or not."""
     with contextlib.suppress(ProcessLookupError):
         for number in (signal.SIGTERM, signal.SIGKILL):
             os.killpg(process.pid, number)

@@ -161,8 +161,7 @@ def _next_number(ledger: Ledger, letter: str) -> int:
 
 
 def make_manifest(sweep: Sweep, site: Site, engine: str, bound: int = DEFAULT_BOUND) -> Manifest:
-    """The manifest of a sweep on one engine, not yet on disk. SpecError if a case names an
-    environment that the site lacks."""
+    """The manifest of a sweep, not yet on disk. SpecError for an environment the site lacks."""
     for case in sweep.cases:
         site.environment_named(case.environment)
     return Manifest(
@@ -206,8 +205,7 @@ def make_directory(root: Path) -> None:
 
 def open_sweep(root: Path, manifest: Manifest, text: str) -> tuple[Ledger, bool]:
     """The directory's ledger, and whether it was made just now; call it with the lock held. Runs
-    that the sweep there does not have yet are added to it. LedgerError if what is wanted
-    contradicts it."""
+    that the sweep there lacks are added to it; LedgerError if what is wanted contradicts it."""
     new = not (root / layout.MANIFEST).exists()
     if new:
         _refuse_leftovers(root)
@@ -310,7 +308,6 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _settings(case: Case) -> dict[str, Any]:
-    """By the keys of a sweep file, those of its tables with dots."""
     row = case.to_dict()
     options = row.pop("options")
     return flatten({**row, **options})

@@ -97,8 +97,6 @@ def mountable(root: Path) -> str:
 
 
 class _ProfileTable(BaseModel):
-    """A table of a site profile."""
-
     model_config = STRICT
 
 

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import Answer, Engine, TaskState, inherited_descriptors
+from dlperf_hpc.engines.postmortem import verdict_of_output
+from dlperf_hpc.engines.site import sharing_group
 from dlperf_hpc.engines.submit import submit_lock
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import read_regular
@@ -214,8 +216,7 @@ def _job_of(task: Task, state: TaskState | None) -> RunJob:
 
 
 def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunResult, str]:
-    """How one run stands, its log read whole, and what the scheduler says of its task, in words.
-    Nothing is written down."""
+    """How one run stands, its log read whole, and what the scheduler says; nothing is written."""
     engine = get_engine(ledger.manifest.engine)
     _settle(ledger, engine, ask_scheduler)
     result, task = result_of(ledger, run), ledger.tasks().get(run.id)
@@ -240,8 +241,6 @@ def writing(root: Path) -> Iterator[None]:
     one that the group of DLPERF_SITE shares."""
     with contextlib.ExitStack() as shared:
         if ownership.whose_else(root) is not None:
-            from dlperf_hpc.engines.site import sharing_group  # slow to load, and seldom needed
-
             shared.enter_context(ownership.sharing(sharing_group(None)))
             ownership.refuse_foreign(root)
         yield
@@ -258,7 +257,6 @@ class _StateResolver:
         self.final_states: list[FinalState] = []
 
     def resolved(self, result: RunResult, task: Task) -> RunResult:
-        """How a run stands."""
         state = self.answer.states.get(task.name)
         if result.status.finished:
             return self._ended_badly(result, task, state)
@@ -321,8 +319,6 @@ class _StateResolver:
 
     def _as_printed(self, result: RunResult, task: Task) -> RunResult:
         """A run whose end the scheduler has forgotten, or never knew, by its output."""
-        from dlperf_hpc.engines.postmortem import verdict_of_output
-
         verdict = verdict_of_output(self.root, task.name)
         if verdict is None and result.status is Status.FAILED:
             output = f"{layout.JOBS}/{task.name}.out"

@@ -18,16 +18,7 @@ from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
 
-from dlperf_hpc.engines import get_engine
-from dlperf_hpc.engines.base import (
-    Engine,
-    Limit,
-    Response,
-    TaskProgram,
-    TaskState,
-    inherited_descriptors,
-    run_program,
-)
+from dlperf_hpc.engines import base, get_engine
 from dlperf_hpc.engines.plan import pieces_of, rerun_arrays
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, SiteError, printable
@@ -61,11 +52,11 @@ def submit_lock(root: Path, patience_s: float) -> Iterator[None]:
     try:
         stdin = os.dup(0)
         os.dup2(descriptor, 0)
-        inherited_descriptors.append(descriptor)
+        base.inherited_descriptors.append(descriptor)
         try:
             yield
         finally:
-            inherited_descriptors.remove(descriptor)
+            base.inherited_descriptors.remove(descriptor)
             os.dup2(stdin, 0)
             os.close(stdin)
     finally:
@@ -73,8 +64,7 @@ def submit_lock(root: Path, patience_s: float) -> Iterator[None]:
 
 
 def ask_to_stop(root: Path) -> None:
-    """Ask whoever is submitting in ``root`` to stop after the present array; OSError if that
-    cannot be written down."""
+    """Ask whoever submits in ``root`` to stop after the present array; OSError if that fails."""
     write_atomically(root / layout.STOP, f"{os.urandom(16).hex()}\n")
 
 
@@ -288,7 +278,7 @@ def submit(
         array = waiting[0]
         ownership.refuse_foreign(ledger.root)  # a wave may come hours after the first
         bound = bound_to(ledger.root, ledger.manifest, array)
-        response = submit_noted(ledger, site, array, run_program(ledger.root, array, bound))
+        response = submit_noted(ledger, site, array, base.run_program(ledger.root, array, bound))
         if response.error:
             rejected = (Status.REJECTED, response.error)
             states = [FinalState(run.id, *rejected, job=array.token) for run in array.tasks]
@@ -302,12 +292,14 @@ def submit(
     return SubmitResult(tuple(submitted), tuple(refused), tuple(waiting), why_not, last_request)
 
 
-def never_fits(array: Array, limit: Limit) -> bool:
+def never_fits(array: Array, limit: base.Limit) -> bool:
     """Whether a limit keeps an array back for ever, however empty the queue is."""
     return limit.alone if limit.most is None else array.size > limit.most
 
 
-def submit_noted(ledger: Ledger, site: Site, array: Array, program: TaskProgram) -> Response:
+def submit_noted(
+    ledger: Ledger, site: Site, array: Array, program: base.TaskProgram
+) -> base.Response:
     """What came of an array, on disk already."""
     root, engine = ledger.root, get_engine(ledger.manifest.engine)
     host = socket.gethostname() * (not engine.detached)
@@ -364,12 +356,12 @@ class ActiveJobs:
     """Tasks of some runs that have not ended. ``running`` names the task that measures a run, by
     run id; ``waiting`` are ``tasks`` of the other runs, and how each stands."""
 
-    waiting: dict[str, TaskState] = field(default_factory=dict)
+    waiting: dict[str, base.TaskState] = field(default_factory=dict)
     running: dict[str, str] = field(default_factory=dict)
     tasks: tuple[Task, ...] = ()
 
 
-def active_jobs(ledger: Ledger, engine: Engine, runs: Collection[str]) -> ActiveJobs:
+def active_jobs(ledger: Ledger, engine: base.Engine, runs: Collection[str]) -> ActiveJobs:
     """Every task of these runs that may still start or runs, also of earlier submissions; SiteError
     if the scheduler cannot be asked."""
     tasks = _all_tasks(ledger, runs)
@@ -397,9 +389,8 @@ def _all_tasks(ledger: Ledger, runs: Collection[str]) -> list[tuple[str, Task]]:
     ]
 
 
-def cancel_waiting(ledger: Ledger, engine: Engine, jobs: ActiveJobs) -> None:
-    """End the tasks that wait; returns when the scheduler says that they are gone. SiteError if it
-    does not."""
+def cancel_waiting(ledger: Ledger, engine: base.Engine, jobs: ActiveJobs) -> None:
+    """End the tasks that wait, and wait until they are gone; SiteError if they do not go."""
     if not jobs.waiting:
         return
     engine.cancel(sorted(jobs.waiting))

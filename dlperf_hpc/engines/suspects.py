@@ -74,7 +74,6 @@ def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -
 def _started_runs(
     root: Path, manifest: Manifest, run: Run, kind: str
 ) -> Iterator[tuple[layout.RunPaths, Mapping[str, Any] | None]]:
-    """The other runs that this fault would end and that have begun, with their records."""
     files = Files(root)
     for each in manifest.runs:
         same = each.case.environment == run.case.environment and each.id != run.id
@@ -147,8 +146,7 @@ def suspect_nodes(ledger: Ledger) -> dict[str, str]:
 
 
 def _verdict(ledger: Ledger, result: RunResult) -> Verdict:
-    """How a run ended by its record, and where: where ranks said that they failed, if that does not
-    say it."""
+    """How a run ended by its record, and where; if that does not say it, where ranks failed."""
     if result.status not in _DEATHS:
         return Verdict(result.status)
     paths = layout.RunPaths(ledger.root, result.run.id)

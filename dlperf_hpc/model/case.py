@@ -273,8 +273,7 @@ def _mode_of_earlier_versions(options: dict[str, Any], mode: str) -> str:
 
 
 def known_fields(kind: Any, row: Mapping[str, Any]) -> dict[str, Any]:
-    """What this version knows of a row: fields of a dataclass; a newer one may have written more.
-    TypeError for what is no row."""
+    """What this version knows of a row, by a dataclass's fields; TypeError for what is no row."""
     return {name: row[name] for name in _names(kind) if name in row}
 
 

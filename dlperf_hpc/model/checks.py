@@ -107,8 +107,7 @@ def printable(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse(data: bytes) -> Any:
-    """JSON, as UTF-8; ValueError if it is none, Misfit for what our writer's JSON never is: NaN, or
-    nested deeper than Python reads."""
+    """JSON, as UTF-8; ValueError if it is none, Misfit for NaN, or nested too deeply to read."""
     try:
         return DECODER.decode(data.decode())
     except RecursionError:

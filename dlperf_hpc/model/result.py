@@ -400,8 +400,7 @@ class RunResult:
 
     @cached_property
     def rates(self) -> Rates:
-        """Throughputs of a run that counts, as far as they are positive finite numbers, else none:
-        a number is never invented."""
+        """Throughputs of a run that counts, if positive finite numbers: none is invented."""
         found: Rates = {}
         if self.counts and self.window is not None and self.window.elapsed_s > 0:
             found = rates_of(self.window.samples_per_s, self.run.case.seq_len)

@@ -149,9 +149,8 @@ def two_groups(values: Sequence[float]) -> Split | None:
 
 
 def describe(values: Sequence[float]) -> Sample | None:
-    """All of the above for one case's repeats; None for no values. ValueError for a value that is
-    not finite and positive: throughputs are, and one that is not is a missing value that the caller
-    took for a number."""
+    """All of the above for one case's repeats; None for no values. ValueError for one that is not
+    finite and positive: it is a missing value that the caller took for a number."""
     if not values:
         return None
     for value in values:

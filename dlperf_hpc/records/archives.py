@@ -147,7 +147,6 @@ class _Packing:
         self._itself = itself
 
     def add_folder(self, folder: int, where: str, depth: int) -> None:
-        """Add all that is in an open directory, called ``where`` in the archive."""
         if depth > DEEPEST:
             self.packed.unreadable[where] = f"has more than {DEEPEST} directories above it"
             return

@@ -259,8 +259,7 @@ def _ledger_if_any(root: Path, damaged: list[str]) -> Ledger | None:
 
 
 def full_results(root: Path) -> Collection:
-    """Read a sweep's directory, or any directory of our logs, whole. Raises LedgerError if there is
-    nothing to read there."""
+    """Read a sweep's directory, or any of our logs, whole. LedgerError if there is nothing."""
     bad: list[str] = []
     ledger = _ledger_if_any(root, bad)
     if ledger is not None:

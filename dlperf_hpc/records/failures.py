@@ -413,8 +413,7 @@ def _short(line: str) -> str:
 
 
 def recorded(record: Mapping[str, Any]) -> Verdict:
-    """How a run ended, by its record; a code that is not there, as in those of earlier versions, is
-    ''."""
+    """How a run ended, by its record; '' for a code that is not there, as in earlier versions'."""
     named = {name: record.get(name) for name in ("decided_by", "cause", "fault")}
     codes = {name: word for name, word in named.items() if isinstance(word, str)}
     lists = map(record.get, ("fault_hosts", "cause_hosts"))

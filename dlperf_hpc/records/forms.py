@@ -32,6 +32,7 @@ from dlperf_hpc.model.checks import (
     text,
     whole,
 )
+from dlperf_hpc.sweepfile import readtable
 from dlperf_hpc.sweepfile.programs import (
     KEY,
     LAUNCHES,
@@ -40,15 +41,6 @@ from dlperf_hpc.sweepfile.programs import (
     VARIABLE,
     UserProgram,
     misuses,
-)
-from dlperf_hpc.sweepfile.readtable import (
-    AVERAGINGS,
-    COUNTS,
-    MOST_PATTERNS,
-    SCOPES,
-    PrintedFigure,
-    ReadTable,
-    is_unit,
 )
 
 NODE_LIST = r"[A-Za-z0-9_.\[][A-Za-z0-9_.\[\],-]*"
@@ -67,7 +59,7 @@ _IS_RUN = text(f"{_PART}(?:/{_PART})*")
 
 
 def _is_unit(value: Any) -> bool:
-    return isinstance(value, str) and is_unit(value)
+    return isinstance(value, str) and readtable.is_unit(value)
 
 
 def _is_own_key(value: Any) -> bool:
@@ -79,7 +71,7 @@ def _is_default(value: Any) -> bool:
 
 
 def _are_patterns(value: Any) -> bool:
-    return each(_TEXT)(value) and len(value) <= MOST_PATTERNS
+    return each(_TEXT)(value) and len(value) <= readtable.MOST_PATTERNS
 
 
 # Each pair: keys that a row must have, and keys that it may lack, as those of earlier versions do.
@@ -149,15 +141,15 @@ _PROGRAM_LATER: dict[str, Form] = {
 _READ: dict[str, Form] = {
     **dict.fromkeys(("format", "line", "total"), _TEXT),
     "printed": or_none(_TABLE),
-    "counts": one_of(COUNTS),
+    "counts": one_of(readtable.COUNTS),
     "first": whole(0),
     "each": whole(1),
     "unit": _is_unit,
     **dict.fromkeys(("fail", "must"), _are_patterns),
 }
 _PRINTED: dict[str, Form] = {
-    "scope": one_of(SCOPES),
-    "averaging": one_of(AVERAGINGS),
+    "scope": one_of(readtable.SCOPES),
+    "averaging": one_of(readtable.AVERAGINGS),
     "scale": is_number,
 }
 
@@ -258,22 +250,22 @@ def program_of(name: str, table: Any) -> UserProgram:
     return program
 
 
-def read_table_of(table: Any) -> ReadTable:
+def read_table_of(table: Any) -> readtable.ReadTable:
     """The table ``[program.NAME.read]`` of a manifest or a log, its patterns not compiled; Misfit
     for one that no sweep file could have had."""
     check(table, {}, _READ, only=True)
     values = {**table, **{key: tuple(table.get(key, ())) for key in ("fail", "must")}}
     if values.get("printed") is not None:
         values["printed"] = _printed_figure(values["printed"])
-    return ReadTable(**values)
+    return readtable.ReadTable(**values)
 
 
-def _printed_figure(table: Mapping[str, Any]) -> PrintedFigure:
+def _printed_figure(table: Mapping[str, Any]) -> readtable.PrintedFigure:
     try:
         check(table, {"unit": _is_unit}, _PRINTED, only=True)
     except Misfit as error:
         raise Misfit(f"printed.{error}") from None
-    figure = PrintedFigure(**table)
+    figure = readtable.PrintedFigure(**table)
     if figure.scale <= 0:
         raise Misfit(f"printed.scale is {figure.scale!r}")
     return figure

@@ -97,8 +97,7 @@ class Ledger:
         }
 
     def outcome(self, array: Array) -> Submission | None:
-        """What became of an array: the submission with its job, else the latest; None if it was
-        never submitted."""
+        """What became of an array: the submission with its job, else the latest one."""
         rows = [each for each in self.submissions if each.token == array.token]
         return next((each for each in rows if each.job_id), rows[-1] if rows else None)
 
@@ -233,8 +232,7 @@ def _refuse_other_owner(root: Path, owner: int) -> None:
 
 
 def add_array(root: Path, array: Array) -> None:
-    """Keep an array of the sweep's runs, before it is submitted; LedgerError if it is there, or if
-    it could not be read again."""
+    """Keep an array before it is submitted; LedgerError if it is there, or cannot be read back."""
     row = {**array_row(array), "tasks": [run.id for run in array.tasks]}
     path = _array_path(root, array.name)
     try:

@@ -83,8 +83,7 @@ def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 
 
 def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Inverse of :func:`flatten`, but for empty tables, which leave no trace. ValueError where a
-    key is both a value and a table."""
+    """Inverse of :func:`flatten`, but for empty tables. ValueError: a key is value and table."""
     nested: dict[str, Any] = {}
     for key, value in values.items():
         *tables, name = key.split(".")

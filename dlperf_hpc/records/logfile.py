@@ -18,40 +18,21 @@ from typing import Any, TypeVar
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.files import open_regular, read_regular
+from dlperf_hpc.model import result
 from dlperf_hpc.model.case import OBSERVED, Case, ObservedCase, ObservedRun, Run
 from dlperf_hpc.model.checks import is_number, misfits
-from dlperf_hpc.model.result import (
-    PROGRAM,
-    Checkpoint,
-    Contradiction,
-    GpuUse,
-    RankTime,
-    RunResult,
-    Status,
-    Window,
-)
-from dlperf_hpc.records.lines import (
-    PREFIX,
-    PROGRAM_END,
-    LogLine,
-    Timeline,
-    read_line,
-    read_timeline,
-    read_values,
-    split_line,
-    unflatten,
-)
+from dlperf_hpc.records import lines
 from dlperf_hpc.records.nccl import EVENT as NCCL
 from dlperf_hpc.records.record import in_log
 
 FORMAT = 1
 _TAIL_BYTES = 8192
-_FACTS = ("world", "provenance", NCCL, PROGRAM, PROGRAM_END)
+_FACTS = ("world", "provenance", NCCL, result.PROGRAM, lines.PROGRAM_END)
 _STATED = ("flops_per_sample", "framework_name", "framework_version")
 """What a run states about its workload and framework, in whichever table of the log."""
 
-_PREFIX = f"{PREFIX} ".encode()
-_EVENT = len(f"{PREFIX} 2026-11-21T14:53:20.696482Z ")  # where the event's name begins
+_PREFIX = f"{lines.PREFIX} ".encode()
+_EVENT = len(f"{lines.PREFIX} 2026-11-21T14:53:20.696482Z ")  # where the event's name begins
 _Found = TypeVar("_Found")
 
 _HEAD_BYTES = 1024
@@ -59,7 +40,7 @@ _BEGIN = re.compile(rb"dlperf \S+Z begin format=1 ")
 # Only as it is written: a figure that is missing, or is no number, is for who reads the whole log.
 _FIGURES = b"".join(
     rb" %s=-?[0-9][0-9.]*(?:e[+-]?[0-9]+)?" % each.name.encode()
-    for each in fields(Window)
+    for each in fields(result.Window)
     if each.default is MISSING
 )
 _SUMMARY = re.compile(rb" summary%s(?: [a-z_0-9]+=[-+.\w]+)*\n" % _FIGURES)
@@ -86,11 +67,11 @@ class ParsedLog:
     iterations: list[dict[str, Any]] = field(default_factory=list)
     gpus: list[dict[str, Any]] = field(default_factory=list)
     phase: str = ""
-    end: LogLine | None = None
+    end: lines.LogLine | None = None
     started: str = ""
     last: str = ""
     warnings: list[str] = field(default_factory=list)
-    timeline: Timeline | None = None
+    timeline: lines.Timeline | None = None
     repeated: list[str] = field(default_factory=list)
 
 
@@ -105,25 +86,25 @@ _LISTS = {"rank": "ranks", "gpu": "gpus", "iteration": "iterations"}
 
 @functools.lru_cache(maxsize=1024)
 def _shared_values(text: str) -> dict[str, Any] | None:
-    return read_values(text)
+    return lines.read_values(text)
 
 
 @functools.lru_cache(maxsize=1024)
 def _shared_table(text: str) -> Mapping[str, Any]:
-    return unflatten(_shared_values(text) or {})
+    return lines.unflatten(_shared_values(text) or {})
 
 
-def _line(raw: str) -> tuple[LogLine, str] | None:
+def _line(raw: str) -> tuple[lines.LogLine, str] | None:
     """A line of ours, and the text of its values; None if it cannot be read."""
-    head = split_line(raw.rstrip("\r"))
+    head = lines.split_line(raw.rstrip("\r"))
     if head is None:
         return None
     when, event, text = head
-    values = _shared_values(text) if event in _ALIKE else read_values(text)
-    return None if values is None else (LogLine(when, event, values), text)
+    values = _shared_values(text) if event in _ALIKE else lines.read_values(text)
+    return None if values is None else (lines.LogLine(when, event, values), text)
 
 
-def _take(log: ParsedLog, line: LogLine, text: str) -> None:
+def _take(log: ParsedLog, line: lines.LogLine, text: str) -> None:
     event, values = line.event, line.values
     log.last = line.time
     if event == "begin":
@@ -142,9 +123,9 @@ def _take(log: ParsedLog, line: LogLine, text: str) -> None:
         _take_table(log, line, text)
 
 
-def _take_table(log: ParsedLog, line: LogLine, text: str) -> None:
+def _take_table(log: ParsedLog, line: lines.LogLine, text: str) -> None:
     event = line.event
-    table = _shared_table(text) if event in _SHARED else unflatten(line.values)
+    table = _shared_table(text) if event in _SHARED else lines.unflatten(line.values)
     if event in _ONCE and log.tables.get(event, table) != table:
         log.repeated.append(event)
     log.tables[event] = table
@@ -156,7 +137,7 @@ def _lines(log: ParsedLog, data: bytes, iterations: bool) -> Iterator[tuple[int,
     """Our lines with their numbers, as text; one that is cut off becomes a warning."""
     skipped = slice(0, 0)
     if not iterations:  # most of a log: they are not even decoded
-        log.timeline, skipped = read_timeline(data)
+        log.timeline, skipped = lines.read_timeline(data)
     behind = 1 + data.count(b"\n", 0, skipped.stop)
     rest, number = b"", 0
     for first, part in ((1, data[: skipped.start]), (behind, data[skipped.stop :])):
@@ -193,7 +174,7 @@ def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> 
         except ValueError as error:
             log.warnings.append(f"line {number}: cannot be read: {error}")
     if not log.begin:
-        raise LogError(f"{path}: no '{PREFIX} ... begin' line: not a log of this tool")
+        raise LogError(f"{path}: no '{lines.PREFIX} ... begin' line: not a log of this tool")
     if log.begin.get("format") != FORMAT:
         raise LogError(
             f"{path}: log format {log.begin.get('format')}, this version reads {FORMAT}:"
@@ -229,13 +210,13 @@ def read_bytes(path: Path) -> bytes | None:
     return _reading(read_regular, path)
 
 
-def read_end(path: Path) -> LogLine | None:
+def read_end(path: Path) -> lines.LogLine | None:
     """Only the end of a log, quickly: its last ``end`` line, or None while there is none. LogError
     if there is a log that cannot be read."""
     return _reading(_end_of, path)
 
 
-def _end_of(path: Path) -> LogLine | None:
+def _end_of(path: Path) -> lines.LogLine | None:
     _, tail = _head_and_tail(path)
     end = _last_end(tail)
     if end is None and len(tail) == _TAIL_BYTES:
@@ -251,7 +232,7 @@ def _head_and_tail(path: Path) -> tuple[bytes, bytes]:
         return head, file.read(_TAIL_BYTES)
 
 
-def glance(path: Path, run_id: str) -> tuple[LogLine | None, bool, tuple[str, ...]]:
+def glance(path: Path, run_id: str) -> tuple[lines.LogLine | None, bool, tuple[str, ...]]:
     """Whether a log is seen at once to prove that this run ended ok (it begins as that run's, and
     ends with a whole summary, or the end of a user's program, and an end that says ok, as they are
     written), and what its summary gives to doubt. If not so, its ``end`` line as :func:`read_end`
@@ -268,20 +249,20 @@ def glance(path: Path, run_id: str) -> tuple[LogLine | None, bool, tuple[str, ..
     return read_end(path), False, ()
 
 
-def _last_end(data: bytes) -> LogLine | None:
+def _last_end(data: bytes) -> lines.LogLine | None:
     for raw in reversed(data.decode("utf-8", errors="replace").split("\n")[:-1]):
-        line = read_line(raw.rstrip("\r"))
+        line = lines.read_line(raw.rstrip("\r"))
         if line is not None and line.event == "end":
             return line
     return None
 
 
-def end_status(end: LogLine) -> tuple[Status, str]:
+def end_status(end: lines.LogLine) -> tuple[result.Status, str]:
     """Status and reason in an ``end`` line."""
     try:
-        return Status(end.values.get("status")), str(end.values.get("reason", ""))
+        return result.Status(end.values.get("status")), str(end.values.get("reason", ""))
     except ValueError:
-        return Status.UNKNOWN, f"unknown status {end.values.get('status')!r} in the end line"
+        return result.Status.UNKNOWN, f"unknown status {end.values.get('status')!r} in the end line"
 
 
 def _complete(
@@ -298,17 +279,17 @@ def _complete(
         return None
 
 
-def _checkpoint(log: ParsedLog) -> Checkpoint | None:
+def _checkpoint(log: ParsedLog) -> result.Checkpoint | None:
     """Figures of the ``checkpoint`` line. What it lacks is a warning, with the line's reason."""
     figures = log.tables.get("checkpoint", {})
     if "reason" in figures:
         log.warnings.append(f"checkpoint: {figures['reason']}")
     if "save_s" not in figures:
         return None
-    return _complete(log, "checkpoint", Checkpoint.from_dict)
+    return _complete(log, "checkpoint", result.Checkpoint.from_dict)
 
 
-def _rank_times(log: ParsedLog) -> tuple[tuple[RankTime, ...], str]:
+def _rank_times(log: ParsedLog) -> tuple[tuple[result.RankTime, ...], str]:
     """Each rank's own time, in the order of ranks, or why there are none."""
     steps = log.tables.get("communication")
     if steps is None:
@@ -331,10 +312,10 @@ def _gpus_of_window(log: ParsedLog) -> list[dict[str, Any]]:
     return [gpu for gpu in log.gpus if gpu.get("when") == "window"]
 
 
-def _rank_time(ms: float, facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> RankTime:
+def _rank_time(ms: float, facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> result.RankTime:
     device = str(facts.get("device", "")).lower()
     mhz = gpu.get("sm_mhz")
-    return RankTime(
+    return result.RankTime(
         host=str(facts.get("host", "?")),
         local_rank=_int_or(facts.get("local_rank"), 0),
         ms=float(ms),
@@ -349,13 +330,13 @@ def _int_or(value: Any, default: Any) -> Any:
     return value if type(value) is int else default
 
 
-def _ending(log: ParsedLog, window: Window | None) -> tuple[Status, str]:
+def _ending(log: ParsedLog, window: result.Window | None) -> tuple[result.Status, str]:
     if log.end is None:
         place = f"phase {log.phase}" if log.phase else "before its first phase"
-        return Status.UNKNOWN, f"the log ends at {log.last} in {place}, without an end line"
+        return result.Status.UNKNOWN, f"the log ends at {log.last} in {place}, without an end line"
     status, reason = end_status(log.end)
-    if status is Status.OK and window is None and PROGRAM_END not in log.tables:
-        return Status.PARTIAL, "the log says ok but holds no complete summary"
+    if status is result.Status.OK and window is None and lines.PROGRAM_END not in log.tables:
+        return result.Status.PARTIAL, "the log says ok but holds no complete summary"
     return status, reason
 
 
@@ -390,7 +371,7 @@ def _case(text: str | None) -> tuple[Case | ObservedCase, list[tuple[str, Any]]]
     return case, misfits(case)
 
 
-def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
+def result_of_log(path: Path, data: bytes | None = None) -> result.RunResult:
     """The run that a log tells of by itself; LogError if it does not even name its case. Whether
     its number counts where the log contradicts itself, :func:`.record.reconcile` says. ``data`` is
     the log's content where ``path`` only names it (a member of an archive)."""
@@ -398,11 +379,11 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
     run, attempt = _run(log), log.begin.get("attempt")
     if not isinstance(attempt, int):
         raise LogError(f"{path}: its attempt is {attempt!r}, not a number")
-    window = _complete(log, "summary", Window.from_dict)
+    window = _complete(log, "summary", result.Window.from_dict)
     checkpoint = _checkpoint(log)
     status, reason = _ending(log, window)
     rank_times, rank_times_missing = _rank_times(log)
-    return RunResult(
+    return result.RunResult(
         run=run,
         status=status,
         reason=reason,
@@ -415,7 +396,7 @@ def result_of_log(path: Path, data: bytes | None = None) -> RunResult:
         facts=_facts(log),
         warnings=tuple(log.warnings),
         launch=str(log.begin.get("launch", "")),
-        gpu=GpuUse.of_devices(_gpus_of_window(log)),
+        gpu=result.GpuUse.of_devices(_gpus_of_window(log)),
         checkpoint=checkpoint,
         contradictions=_contradictions(log, window),
         rank_times=rank_times,
@@ -433,11 +414,13 @@ def _facts(log: ParsedLog) -> dict[str, Any]:
     return {**facts, "ranks": log.ranks, "measure": log.tables.get("measure", {})}
 
 
-def _contradictions(log: ParsedLog, window: Window | None) -> tuple[Contradiction, ...]:
+def _contradictions(
+    log: ParsedLog, window: result.Window | None
+) -> tuple[result.Contradiction, ...]:
     if window is None:
         return ()
     twice = [
-        Contradiction("log", f"the log has two lines {event} that differ", doubt=True)
+        result.Contradiction("log", f"the log has two lines {event} that differ", doubt=True)
         for event in dict.fromkeys(log.repeated)
     ]
     return (*twice, *in_log(log.tables, window, log.timeline))

@@ -16,16 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
+from dlperf_hpc import files
 from dlperf_hpc.errors import LedgerError, raising, redacted
-from dlperf_hpc.files import (
-    append_line,
-    dump_json,
-    is_tar,
-    read_regular,
-    unpack_tar,
-    write_atomically,
-    write_once,
-)
 from dlperf_hpc.model import checks
 from dlperf_hpc.model.case import Case, Limits, Measure, Run, Topology, known_fields
 from dlperf_hpc.model.checks import Misfit
@@ -204,11 +196,10 @@ def _task(task: Any, cases: list[Case], repeats: int) -> Run:
 
 
 def write_manifest(root: Path, manifest: Manifest) -> None:
-    """Write the manifest of a new sweep; LedgerError if the directory holds one already, or if it
-    cannot be written."""
+    """Write the manifest of a new sweep; LedgerError if one is there, or it cannot be written."""
     path = root / layout.MANIFEST
     with raising(LedgerError, f"{path}: cannot be written"):
-        written = write_once(path, dump_json(_to_json(manifest)), _mode_of(manifest))
+        written = files.write_once(path, files.dump_json(_to_json(manifest)), _mode_of(manifest))
     if not written:
         raise LedgerError(f"{root} already holds a sweep")
 
@@ -230,9 +221,9 @@ def extend_manifest(root: Path, grown: Manifest) -> None:
     path = root / layout.MANIFEST
     try:
         with raising(LedgerError, f"{path}: cannot be written"):
-            text = dump_json(_extended(checks.parse(read_regular(path)), grown))
+            text = files.dump_json(_extended(checks.parse(files.read_regular(path)), grown))
             _from_json(checks.parse(text.encode()))
-            write_atomically(path, text, _mode_of(grown))
+            files.write_atomically(path, text, _mode_of(grown))
     except DAMAGE as error:
         raise LedgerError(
             f"{path}: cannot be extended: {damage(error)}; nothing was changed or submitted: give"
@@ -251,7 +242,7 @@ def _extended(data: dict[str, Any], grown: Manifest) -> dict[str, Any]:
 
 def as_read(manifest: Manifest) -> Manifest:
     """A manifest that is not on disk, as if it had been read from there."""
-    return _from_json(checks.parse(dump_json(_to_json(manifest)).encode()))
+    return _from_json(checks.parse(files.dump_json(_to_json(manifest)).encode()))
 
 
 def digest(manifest: Manifest, array: Array) -> str:
@@ -271,7 +262,7 @@ def read_manifest(root: Path) -> Manifest:
     """Read a sweep's manifest; LedgerError names what is wrong with the file."""
     path = root / layout.MANIFEST
     try:
-        data = checks.parse(read_regular(path))
+        data = checks.parse(files.read_regular(path))
     except (FileNotFoundError, NotADirectoryError):
         raise LedgerError(f"{root}: {_no_sweep(root)}") from None
     except OSError as error:
@@ -304,8 +295,8 @@ def _no_sweep(root: Path) -> str:
         near = difflib.get_close_matches(root.name, _sweeps_in(root.parent), n=1)
         hint = f"did you mean {root.with_name(near[0])}?" if near else _GIVE
         return f"there is no such directory; {hint}"
-    if is_tar(root.name):
-        return unpack_tar(str(root))
+    if files.is_tar(root.name):
+        return files.unpack_tar(str(root))
     if root.suffix == ".toml":
         return f"is a sweep file, not the directory of its runs; {_GIVE}"
     unpack = f"unpack it first (python -m zipfile -e {root} DIR)"
@@ -360,7 +351,7 @@ def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
     """The file's rows. A line that is no JSON was torn by a kill: it never came to be."""
     rows: list[_Row] = []
     try:
-        data = read_regular(path)
+        data = files.read_regular(path)
     except FileNotFoundError:
         return rows
     except OSError as error:
@@ -382,7 +373,7 @@ def _append(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     if rows:
         with raising(LedgerError, f"{path}: cannot be written"):
             text = redacted("\n".join(json.dumps(checks.printable(row)) for row in rows))
-            append_line(path, text, ownership.sharing_group())
+            files.append_line(path, text, ownership.sharing_group())
 
 
 def add_submission(root: Path, submission: Submission) -> None:

@@ -23,19 +23,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from dlperf_hpc import files
 from dlperf_hpc.errors import AttemptError, LedgerError, LogError, raising, redacted
-from dlperf_hpc.files import (
-    append_line,
-    dump_json,
-    group_of,
-    lock,
-    make_directories,
-    move_once,
-    open_locked,
-    open_regular,
-    read_regular,
-    write_once,
-)
 from dlperf_hpc.model.case import ObservedRun, Run, known_fields
 from dlperf_hpc.model.checks import misfits, parse
 from dlperf_hpc.model.result import RunResult, Status
@@ -104,12 +93,12 @@ def _maker(path: Path) -> tuple[str, int] | None:
     What cannot be read as ours is of no launch, and attempt 0. OSError if nothing can be read."""
     try:
         if path.suffix == ".log":
-            with open_regular(path) as file:
+            with files.open_regular(path) as file:
                 first = file.readline(_LONGEST_LINE).decode("utf-8", errors="replace")
             line = read_line(first.rstrip("\n"))
             values = line.values if line and line.event == "begin" else {}
         else:
-            values = parse(read_regular(path))
+            values = parse(files.read_regular(path))
         return str(values["launch"]), int(values["attempt"])
     except FileNotFoundError:
         return None
@@ -118,8 +107,7 @@ def _maker(path: Path) -> tuple[str, int] | None:
 
 
 def launch_of(paths: RunPaths) -> str | None:
-    """The launch that made a run's record, or else its log; None if neither says. LogError for a
-    file that cannot be read."""
+    """The launch that made a run's record, or else its log; LogError for an unreadable one."""
     for path in (paths.record, paths.log):
         with raising(LogError, f"{path}: cannot be read"):
             made = _maker(path)
@@ -133,7 +121,7 @@ def _move_aside(path: Path, paths: RunPaths, launch: str) -> None:
     made = _maker(path)
     if made is None or made[0] == launch:
         return
-    make_directories(paths.attempts)
+    files.make_directories(paths.attempts)
     number = made[1]
     target = paths.earlier(path, number)
     held = target.with_name(f"{target.stem}.{os.urandom(16).hex()}{path.suffix}")
@@ -142,9 +130,9 @@ def _move_aside(path: Path, paths: RunPaths, launch: str) -> None:
     except FileNotFoundError:
         return  # another rank was quicker
     if _maker(held) != made:  # ... and has begun anew since
-        move_once(held, path)
+        files.move_once(held, path)
         return
-    while not move_once(held, target):
+    while not files.move_once(held, target):
         number += 1
         target = paths.earlier(path, number)
 
@@ -181,7 +169,7 @@ def open_attempt(sweep: str, run: Run, root: Path, launch: str) -> Attempt | Non
     if who := other_attempt(paths.log, launch):
         raise AttemptError(_BUSY.format(who))
     try:
-        make_directories(paths.log.parent)
+        files.make_directories(paths.log.parent)
         if not os.access(paths.log.parent, os.W_OK | os.X_OK):
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
         for path in (paths.log, paths.record):
@@ -219,22 +207,22 @@ def begin_log(attempt: AnyAttempt, limit_s: float | None = None) -> bool:
         "limit_s": limit_s,
     }
     lines = [write_line("begin", begin), write_line("case", run.case.to_dict()), ""]
-    return write_once(attempt.paths.log, "\n".join(lines))
+    return files.write_once(attempt.paths.log, "\n".join(lines))
 
 
 def log_event(
     attempt: AnyAttempt, event: str, values: Mapping[str, Any], nulls: bool = False
 ) -> None:
     """Append one line to the run's log, as :func:`dlperf_hpc.records.lines.write_line` makes it."""
-    append_line(attempt.paths.log, redacted(write_line(event, values, nulls=nulls)))
+    files.append_line(attempt.paths.log, redacted(write_line(event, values, nulls=nulls)))
 
 
 def leave_failure(attempt: Attempt, failure: Failure) -> None:
     """One rank's own account of its end, whoever writes the record; its first one stays."""
-    make_directories(attempt.paths.attempts)
+    files.make_directories(attempt.paths.attempts)
     row = {"launch": attempt.launch, "attempt": attempt.number, **vars(failure)}
-    text = dump_json({**row, "status": failure.status.value})
-    write_once(attempt.paths.failure(attempt.number, failure.rank), redacted(text))
+    text = files.dump_json({**row, "status": failure.status.value})
+    files.write_once(attempt.paths.failure(attempt.number, failure.rank), redacted(text))
 
 
 def read_failures(attempt: Attempt) -> list[Failure]:
@@ -251,7 +239,7 @@ def failures_of(paths: RunPaths, attempt: int, launch: str = "") -> list[Failure
 def _failure(path: Path, launch: str) -> Failure | None:
     """What one rank left; None if another launch did, or if it is damaged: the rank was dying."""
     try:
-        row = parse(read_regular(path))
+        row = parse(files.read_regular(path))
         if launch and row.get("launch", launch) != launch:
             return None
         failure = Failure(**{**known_fields(Failure, row), "status": Status(row["status"])})
@@ -299,7 +287,7 @@ def _write_record(
         "case": attempt.run.case.to_dict(),
         **detail,
     }
-    return write_once(attempt.paths.record, dump_json(record))
+    return files.write_once(attempt.paths.record, files.dump_json(record))
 
 
 def leave_undone(sweep: str, run: Run, root: Path, launch: str, reason: str) -> bool:
@@ -326,7 +314,7 @@ def complete_log(paths: RunPaths) -> None:
 def _add_end(paths: RunPaths, status: str, reason: str, trace: str = "") -> None:
     if read_end(paths.log) is None:
         end = write_line("end", {"status": status, "reason": reason or None})
-        append_line(paths.log, "".join(f"| {line}\n" for line in trace.splitlines()) + end)
+        files.append_line(paths.log, "".join(f"| {line}\n" for line in trace.splitlines()) + end)
     life_of(paths.log).unlink(missing_ok=True)
 
 
@@ -355,9 +343,9 @@ def hold(log: Path) -> None:
     with contextlib.suppress(OSError):
         descriptor = os.open(log, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
         _held.append(descriptor)
-        lock(descriptor)
+        files.lock(descriptor)
         for _ in range(_TRIES):
-            held = open_locked(life_of(log), group_of(os.stat(log.parent)))
+            held = files.open_locked(life_of(log), files.group_of(os.stat(log.parent)))
             if held is not None:
                 _held.append(held)
                 break
@@ -368,8 +356,11 @@ def _is_held(log: Path) -> bool:
     """Whether a process holds a log; OSError where there are no locks. The log's own lock, which
     everybody can have who reads it, counts only for attempts of earlier versions and of others."""
     for path in (life_of(log), log):
-        with contextlib.suppress(FileNotFoundError, PermissionError), open_regular(path) as file:
-            return not lock(file.fileno(), fcntl.LOCK_SH)
+        with (
+            contextlib.suppress(FileNotFoundError, PermissionError),
+            files.open_regular(path) as file,
+        ):
+            return not files.lock(file.fileno(), fcntl.LOCK_SH)
     return False
 
 
@@ -377,7 +368,7 @@ def other_attempt(log: Path, launch: str) -> str:
     """Who measures the run, in words, if it is another task than that of ``launch``; else ''. Of
     one task two launches never live at once: the scheduler ends it before it starts it again."""
     try:
-        with open_regular(log) as file:
+        with files.open_regular(log) as file:
             begin = read_line(file.read(4096).decode(errors="replace").partition("\n")[0])
             if begin is None or begin.event != "begin":
                 return ""

@@ -385,7 +385,6 @@ def silent(endings: Sequence[Ending], measure: Measure) -> dict[int, str]:
 
 
 def _warn(attempt: Attempt, endings: Sequence[Ending], ranks: Mapping[int, str]) -> None:
-    """Write notes into the log, which readers give as warnings."""
     notes = []
     for each in endings:
         if each.signs and _counts(each.broken_at, endings):

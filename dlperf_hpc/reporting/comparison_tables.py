@@ -9,20 +9,7 @@ from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Identity,
 from dlperf_hpc.analysis.outcomes import RatioOutcome, band, error_of
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, own_unit
 from dlperf_hpc.model.statistics import Interval, median_interval
-from dlperf_hpc.reporting.table import (
-    Column,
-    JunitCase,
-    Table,
-    by_devices,
-    ends_json,
-    figures,
-    junit,
-    listed,
-    markdown_tables,
-    number,
-    print_tables,
-    words,
-)
+from dlperf_hpc.reporting import table
 
 SCHEMA = "dlperf-compare/1"
 _MOST_LISTED = 3
@@ -66,7 +53,10 @@ def _case_json(case: Compared) -> dict[str, Any]:
 
 
 def _ends(name: str, interval: Interval | None) -> dict[str, float | None]:
-    return {**ends_json(name, interval), f"{name}_coverage": getattr(interval, "coverage", None)}
+    return {
+        **table.ends_json(name, interval),
+        f"{name}_coverage": getattr(interval, "coverage", None),
+    }
 
 
 def identity_json(case: Identity) -> dict[str, Any]:
@@ -100,13 +90,13 @@ def _speed_json(subject: Subject, name: str, unit: str) -> dict[str, float | Non
 
 def print_comparison(comparison: Comparison, hints: Sequence[str] = ()) -> None:
     """Print the tables, the count of outcomes and ``hints`` to standard output."""
-    print_tables(comparison_tables(comparison), [*summary_lines(comparison), *hints])
+    table.print_tables(comparison_tables(comparison), [*summary_lines(comparison), *hints])
 
 
-def comparison_tables(comparison: Comparison) -> list[Table[Compared]]:
+def comparison_tables(comparison: Comparison) -> list[table.Table[Compared]]:
     """One table per pair of series and source, what it rests on beneath; fits 80 columns."""
     return [
-        Table(title, _COLUMNS, cases, [*sources, *_beneath(cases)])
+        table.Table(title, _COLUMNS, cases, [*sources, *_beneath(cases)])
         for (title, *sources), cases in _by_series(comparison.cases).items()
     ]
 
@@ -134,7 +124,9 @@ def _by_series(cases: Iterable[Compared]) -> dict[tuple[str, ...], list[Compared
     for case in cases:
         groups.setdefault((_title(case), *_sources(case)), []).append(case)
     for members in groups.values():
-        members.sort(key=lambda case: by_devices(next(iter(case.sides.values())).case.topology))
+        members.sort(
+            key=lambda case: table.by_devices(next(iter(case.sides.values())).case.topology)
+        )
     return groups
 
 
@@ -176,8 +168,8 @@ def _median(side: Subject | None, case: Compared) -> str:
         return ""
     if case.outcome is RatioOutcome.OTHER_UNIT:
         unit = next(iter(side.speeds))
-        return f"{number(side.median(unit))} {unit}"
-    return number(side.median(case.unit))
+        return f"{table.number(side.median(unit))} {unit}"
+    return table.number(side.median(case.unit))
 
 
 def _ratio(value: float) -> str:
@@ -190,19 +182,18 @@ def outcome_style(outcome: str) -> str:
     return _STYLES.get(outcome, "yellow")
 
 
-_COLUMNS: tuple[Column[Compared], ...] = (
-    words("case", _name),
-    figures("A", lambda case: _median(case.a, case)),
-    figures("B", lambda case: _median(case.b, case)),
-    figures("B/A", "ratio", form=_ratio),
-    figures("CI", _range),
-    figures("runs", counts),
-    words("outcome", "outcome.value", style=outcome_style),
+_COLUMNS: tuple[table.Column[Compared], ...] = (
+    table.words("case", _name),
+    table.figures("A", lambda case: _median(case.a, case)),
+    table.figures("B", lambda case: _median(case.b, case)),
+    table.figures("B/A", "ratio", form=_ratio),
+    table.figures("CI", _range),
+    table.figures("runs", counts),
+    table.words("outcome", "outcome.value", style=outcome_style),
 )
 
 
 def _percent(value: float) -> str:
-    """A fraction as per cent, to 4 digits."""
     return f"{100 * value:.4g} %"
 
 
@@ -239,7 +230,7 @@ def _unless_all(names: Sequence[str], cases: Sequence[Compared]) -> str:
 
 def values_in_short(values: Sequence[str]) -> str:
     """What a side had of one thing: ``a + b + c and 2 more``."""
-    return listed(values, _MOST_LISTED, " + ")
+    return table.listed(values, _MOST_LISTED, " + ")
 
 
 def _differing(cases: Sequence[Compared]) -> list[str]:
@@ -262,20 +253,22 @@ def comparison_markdown(
     """The tables of :func:`comparison_tables` as GitHub-flavoured Markdown."""
     first = [f"{name}: {', '.join(places)}" for name, places in sides.items()]
     lines = [*summary_lines(comparison), *hints]
-    return markdown_tables("Comparison: B over A", comparison_tables(comparison), lines, first)
+    return table.markdown_tables(
+        "Comparison: B over A", comparison_tables(comparison), lines, first
+    )
 
 
 def comparison_junit(comparison: Comparison, bad: Collection[str]) -> bytes:
     """A test for each case: failed if its outcome is among ``bad``, skipped if it has no ratio."""
     tests = [_test(case, case.outcome.value in bad) for case in comparison.cases]
-    return junit("dlperf compare", tests)
+    return table.junit("dlperf compare", tests)
 
 
-def _test(case: Compared, failed: bool) -> JunitCase:
+def _test(case: Compared, failed: bool) -> table.JunitCase:
     cells = [(column.name, column.view(case).text) for column in _COLUMNS[1:]]
     row = "; ".join(f"{name} {text}" for name, text in cells if text.strip())
     undecided = not failed and case.ratio is None
-    return JunitCase(
+    return table.JunitCase(
         group=_title(case),
         name=_name(case),
         failure=row * failed,

@@ -24,6 +24,7 @@ from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.model.statistics import TARGET_COVERAGE
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.node_tables import nodes_json
 from dlperf_hpc.reporting.run_states import warnings_of
 from dlperf_hpc.reporting.table import by_devices, ends_json, natural, rows, span
 
@@ -171,8 +172,7 @@ def as_json(report: Report) -> dict[str, Any]:
     """Plain JSON values: null for what is not known, never NaN. Cases and runs have the names of
     the CSV columns; ``flags`` and ``notes`` of a case are lists. ``switches`` are pairs of cases
     that differ in one option. ``dlperf`` holds, per series, the table as DLPerf's scripts round it,
-    and what it lacks. ``nodes`` is what ``dlperf nodes --json`` prints; null where no run tells its
-    nodes."""
+    and what it lacks. ``nodes`` is what ``dlperf nodes --json`` prints, null without any."""
     lists = ({"flags": list(case.flags), "notes": list(case.notes)} for case in report.cases)
     return {
         "schema": SCHEMA,
@@ -198,8 +198,6 @@ def as_json(report: Report) -> dict[str, Any]:
 def _nodes(found: NodeFindings) -> dict[str, Any] | None:
     if not found.something:
         return None
-    from dlperf_hpc.reporting.node_tables import nodes_json
-
     return nodes_json(found)
 
 

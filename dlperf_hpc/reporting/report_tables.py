@@ -68,7 +68,6 @@ def _speeds(members: Sequence[CaseSummary]) -> Column[CaseSummary]:
 
 
 def _tokens(members: Sequence[CaseSummary], rank: int) -> list[Column[CaseSummary]]:
-    """Tokens/s beside samples/s."""
     if _unit_of(members) != SAMPLES_PER_S:
         return []
     return [case_column("tokens_per_s", name=TOKENS_PER_S, rank=rank)]

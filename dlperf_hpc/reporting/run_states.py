@@ -168,7 +168,6 @@ class _OpenCase:
 
     @property
     def states(self) -> str:
-        """``running 2, pending 3``."""
         return ", ".join(f"{status} {count}" for status, count in self.counts.items())
 
     @property
@@ -283,8 +282,7 @@ def status_parts(collection: RunCollection, directory: str) -> list[RenderableTy
 
 
 def warnings_of(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
-    """What logs warn of, each sentence once, with the runs that it is about. What is a reason why a
-    run does not count is no warning."""
+    """What logs warn of, each sentence once, with its runs; no reason why a run does not count."""
     found: dict[str, list[RunResult]] = {}
     for result in results:
         for warning in dict.fromkeys(result.warnings):

@@ -40,8 +40,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]|~#$])")
 
 
 def number(value: float | None) -> str:
-    """Two digits after the point, none from 100 000 on, four significant ones below 10; '' for
-    None."""
+    """Two digits after the point, none from 100 000 on, four significant ones below 10."""
     if value is None:
         return ""
     if abs(value) >= 100_000:
@@ -99,8 +98,7 @@ def by_devices(topology: Topology) -> tuple[int, Topology]:
 
 
 def span(times: Sequence[str]) -> str:
-    """``2026-11-21 14:53 to 16:10 UTC``: from the first to the last of a log's time stamps, which
-    stand in order; '' for none."""
+    """``2026-11-21 14:53 to 16:10 UTC``: from the first to the last of time stamps in order."""
     if not times:
         return ""
     first, last = (when[:16].replace("T", " ") for when in (times[0], times[-1]))

@@ -10,20 +10,8 @@ from dlperf_hpc.analysis.outcomes import Drift
 from dlperf_hpc.analysis.trends import Cause, Change, History, Measurement, Trend, cause
 from dlperf_hpc.errors import number_of
 from dlperf_hpc.model.statistics import Interval
+from dlperf_hpc.reporting import table
 from dlperf_hpc.reporting.comparison_tables import identity_json, outcome_style, values_in_short
-from dlperf_hpc.reporting.table import (
-    Column,
-    JunitCase,
-    Table,
-    by_devices,
-    ends_json,
-    figures,
-    junit,
-    markdown_tables,
-    print_tables,
-    signed_percent,
-    words,
-)
 
 SCHEMA = "dlperf-history/1"
 _BARS = "▁▂▃▄▅▆▇█"
@@ -32,19 +20,19 @@ _MOST_BARS = 24
 
 def print_history(found: History) -> None:
     """Print the tables, the changes and the remarks to standard output."""
-    print_tables(history_tables(found), _remarks(found), style="")
+    table.print_tables(history_tables(found), _remarks(found), style="")
 
 
-def history_tables(found: History) -> list[Table[Trend]]:
+def history_tables(found: History) -> list[table.Table[Trend]]:
     """One table per series, its changes in sentences beneath; fits 80 columns."""
     groups: dict[tuple[str, str], list[Trend]] = {}
     for trend in found.trends:
         groups.setdefault((trend.case.series, trend.unit), []).append(trend)
     tables = []
     for (series, unit), trends in groups.items():
-        trends.sort(key=lambda trend: by_devices(trend.case.topology))
+        trends.sort(key=lambda trend: table.by_devices(trend.case.topology))
         lines = [line for trend in trends for line in sentences(trend)]
-        tables.append(Table(f"{series}, {unit}", _COLUMNS, trends, lines))
+        tables.append(table.Table(f"{series}, {unit}", _COLUMNS, trends, lines))
     return tables
 
 
@@ -57,14 +45,14 @@ def sparkline(levels: Sequence[float]) -> str:
     return "".join(_BARS[round((level - low) / (high - low) * (len(_BARS) - 1))] for level in last)
 
 
-_COLUMNS: tuple[Column[Trend], ...] = (
-    words("case", lambda trend: str(trend.case.topology)),
-    figures("n", lambda trend: str(len(trend.measurements))),
-    words("first", lambda trend: trend.measurements[0].day or "?"),
-    words("last", lambda trend: trend.measurements[-1].day or "?"),
-    figures("latest", lambda trend: trend.levels[-1]),
-    words("trend", lambda trend: sparkline(trend.levels), long=True),
-    words("outcome", lambda trend: ", ".join(trend.verdicts), long=True, style=outcome_style),
+_COLUMNS: tuple[table.Column[Trend], ...] = (
+    table.words("case", lambda trend: str(trend.case.topology)),
+    table.figures("n", lambda trend: str(len(trend.measurements))),
+    table.words("first", lambda trend: trend.measurements[0].day or "?"),
+    table.words("last", lambda trend: trend.measurements[-1].day or "?"),
+    table.figures("latest", lambda trend: trend.levels[-1]),
+    table.words("trend", lambda trend: sparkline(trend.levels), long=True),
+    table.words("outcome", lambda trend: ", ".join(trend.verdicts), long=True, style=outcome_style),
 )
 
 
@@ -125,7 +113,7 @@ def _cause_text(found: Cause, before: str) -> str:
 
 
 def _percent(ratio: float) -> str:
-    return signed_percent(ratio - 1)
+    return table.signed_percent(ratio - 1)
 
 
 def _where(each: Measurement) -> str:
@@ -145,18 +133,18 @@ def _remarks(found: History) -> list[str]:
 
 def history_markdown(found: History) -> str:
     """The tables of :func:`history_tables` as GitHub-flavoured Markdown."""
-    return markdown_tables("History", history_tables(found), _remarks(found))
+    return table.markdown_tables("History", history_tables(found), _remarks(found))
 
 
 def history_junit(found: History, bad: Collection[str]) -> bytes:
     """A test for each case: it failed if one of its outcomes is among ``bad``."""
-    return junit("dlperf history", [_test(trend, bad) for trend in found.trends])
+    return table.junit("dlperf history", [_test(trend, bad) for trend in found.trends])
 
 
-def _test(trend: Trend, bad: Collection[str]) -> JunitCase:
+def _test(trend: Trend, bad: Collection[str]) -> table.JunitCase:
     text = "\n".join(sentences(trend))
     wrong = ", ".join(verdict for verdict in trend.verdicts if verdict in bad)
-    return JunitCase(
+    return table.JunitCase(
         group=trend.case.series,
         name=str(trend.case.topology),
         failure=wrong and f"{wrong}: {text}",
@@ -195,7 +183,7 @@ def _measurement_json(each: Measurement, unit: str) -> dict[str, Any]:
         "place": each.place,
         "began": each.began or None,
         "level": each.level(unit),
-        **ends_json("level", each.interval(unit)),
+        **table.ends_json("level", each.interval(unit)),
         "runs": each.subject.counted,
         "setup": {w: [v for v in values if v] for w, values in each.subject.setup.items()},
         "settings": dict(each.settings),
@@ -209,7 +197,7 @@ def _change_json(change: Change) -> dict[str, Any]:
     return {
         "at": step.at,
         "ratio": step.ratio,
-        **ends_json("ratio", step.interval),
+        **table.ends_json("ratio", step.interval),
         "error": step.error if math.isfinite(step.error) else None,
         "suspected": step.suspected,
         "changed": [{"what": e.what, "before": list(e.a), "after": list(e.b)} for e in known],

@@ -39,7 +39,6 @@ def point_issues(point: Values, full: Values, registry: Registry) -> list[Issue]
 def _backend_issues(
     full: Values, backend: BackendDeclaration, workload: WorkloadDeclaration
 ) -> Iterator[Issue]:
-    """What the back end does not have."""
     if backend.library not in workload.libraries:
         needs = f"{backend.library}, which {backend.name} needs"
         yield Issue("model", f"{workload.name} is not written for {needs}")

@@ -170,12 +170,10 @@ class _Reader:
         return issue is None
 
     def refuse(self, issue: Issue | None) -> None:
-        """Note what is wrong, if anything is."""
         if issue is not None:
             self.issues.append(issue)
 
     def table(self, where: str, given: Mapping[str, Any]) -> Values:
-        """The table's values that will do."""
         read: Values = {}
         for key, value in given.items():
             if self.known(f"{where}.{key}", key):

@@ -48,9 +48,8 @@ class BackendDeclaration:
 class SampleLayout:
     """What a sample of real data must be for a case. ``kind`` is the family of models ("bert",
     "gpt2"); token ids are below ``vocab``; a sample has ``seq_len`` tokens and, for BERT, room for
-    ``predictions`` masked positions. Another family brings its own ``reader(path, layout)``, which
-    opens one file and returns a :class:`dlperf_hpc.data.opening.Shard`; DataError for an invalid
-    file."""
+    ``predictions`` masked positions. Another family brings its own ``reader(path, layout)``: it
+    opens one file as a :class:`dlperf_hpc.data.opening.Shard`; DataError for an invalid one."""
 
     kind: str
     vocab: int

@@ -74,8 +74,7 @@ def expand(
     narrowed: bool = False,
 ) -> Expansion:
     """All cases of the sweep, and every issue that no single value shows. ``narrowed``: values of
-    the command line stand in place of the file's, so that cases which differed in these may now be
-    one and the same."""
+    the command line replace the file's, so that cases which differed in these may be one now."""
     if issue := _too_large(tables, len(topologies)):
         return Expansion([], [issue], [])
     found = _Cases(registry, _Commands(registry, measure), narrowed)
@@ -108,7 +107,6 @@ class _Cases:
     merged: int = 0
 
     def refuse(self, issues: Iterable[Issue]) -> None:
-        """Note what is wrong, each once."""
         self.issues.update(dict.fromkeys(issues))
 
     def add(self, point: Values, full: Values) -> None:
@@ -132,7 +130,6 @@ class _Cases:
         return found
 
     def _issues_of(self, case: Case) -> list[Issue]:
-        """What is wrong with a case that could be made, by itself or beside the others."""
         if case.id in self.cases:
             if self.narrowed and self.cases[case.id] == case:
                 self.merged += 1
@@ -178,7 +175,6 @@ class _Commands:
         return bool(condition)
 
     def issues(self, case: Case) -> list[Issue]:
-        """What is wrong with the command of a case."""
         program = self.registry.programs[case.framework]
         values = programs.plan_values(case, self.measure)
         try:
@@ -255,7 +251,6 @@ def _points(
 
 
 def _full(point: Values, registry: Registry) -> Values:
-    """What holds for a case, with what its file says nothing of."""
     full = {**_defaults(point, registry), **point, **counts_of(point["topology"])}
     return {**full, **_accumulation(full, registry)}
 
@@ -272,7 +267,6 @@ _KEY_DEFAULTS = {name: key.default for name, key in KEYS.items()}
 
 
 def _defaults(point: Values, registry: Registry) -> Values:
-    """What holds for a case where its file says nothing."""
     framework = point.get("framework", "")
     if framework in registry.programs:
         return {**_KEY_DEFAULTS, **registry.programs[framework].keys}
@@ -293,7 +287,6 @@ def _declared(framework: str, model: str, mode: str, registry: Registry) -> Valu
 
 
 def _accumulation(full: Values, registry: Registry) -> Values:
-    """The accumulation that a global batch comes to."""
     if full.get("global_batch") is None or full.get("batch_size") is None:
         return {}
     try:
@@ -389,7 +382,6 @@ def _case(point: Values, full: Values, registry: Registry) -> Case:
 
 
 def _table(prefix: str, full: Values) -> Values:
-    """The keys of one table without its name."""
     return {key.removeprefix(prefix): full[key] for key in _TABLE_KEYS[prefix]}
 
 

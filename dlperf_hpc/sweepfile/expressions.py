@@ -58,7 +58,6 @@ def parsed(text: str) -> ast.expr:
 
 
 def _is_allowed(node: ast.AST) -> bool:
-    """Whether a node is one that is evaluated."""
     if isinstance(node, ast.Constant):
         return type(node.value) is int and node.value < _MOST
     if isinstance(node, ast.Attribute):

@@ -188,8 +188,7 @@ _TABLES = {"optimizer": OPTIMIZERS, "schedule": tuple(SCHEDULES)}
 
 
 def key_hint(name: str, known: Iterable[str]) -> str | None:
-    """What to write in place of a key that nobody declares, one of ``known`` perhaps; None for a
-    name that means nothing here."""
+    """What to write for a key that nobody declares, one of ``known`` perhaps; None: not known."""
     if name in _TABLES:
         names, settings = ", ".join(_TABLES[name]), [k for k in known if k.startswith(f"{name}.")]
         example = f'write {name}.name = "{_TABLES[name][0]}" under [case]; the names are {names}'

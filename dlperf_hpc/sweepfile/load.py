@@ -177,8 +177,7 @@ def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
 
 
 def _elsewhere(tables: Iterable[str]) -> dict[str, str]:
-    """Where the keys belong that are none of the file's top: those of a case, and those that have
-    another name or another file."""
+    """Where keys belong that are none of the file's top: a case's, renamed ones, another file's."""
     hints = {
         key: f"{key} is a key of a case: put it under [case] or [matrix]"
         for key in KEYS
@@ -235,7 +234,6 @@ class _Reading:
         return list(found.values())
 
     def base(self) -> str | None:
-        """The topology that speedup refers to, if there is one."""
         base = self.file.base
         if base is None and "1n1g" in self.file.topologies:
             return "1n1g"
@@ -247,7 +245,6 @@ class _Reading:
         return base
 
     def repeats_per_job(self) -> int:
-        """How many repeats of a case one job measures in turn."""
         repeats, per_job = self.file.repeats, self.file.repeats_per_job
         if repeats % per_job:
             fitting = ", ".join(str(n) for n in range(1, repeats + 1) if repeats % n == 0)
@@ -361,5 +358,4 @@ def _count_issues(cases: int, repeats: int, found: Sequence[Issue]) -> list[Issu
 
 
 def _name_of(path: Path) -> str:
-    """The file's name as a sweep's."""
     return re.sub(r"[^A-Za-z0-9._-]", "_", path.stem).lstrip("._-")[:64] or "sweep"

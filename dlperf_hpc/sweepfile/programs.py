@@ -156,8 +156,7 @@ def _misused_local_rank(program: UserProgram) -> Iterator[Issue]:
 
 
 def _texts(program: UserProgram) -> Iterator[tuple[str, str, Callable[[str], list[str]]]]:
-    """Each text that may have a placeholder, and each expression: where it stands, and what reads
-    the names in it."""
+    """Each text that may have a placeholder, and each expression: its place, and who reads it."""
     for i, word in enumerate(program.run):
         yield f"run[{i}]", word, _names_of_word
     for name, text in program.env.items():
@@ -206,7 +205,6 @@ def _names_of_replicas(text: str) -> list[str]:
 
 
 def _names_of_condition(text: str) -> list[str]:
-    """The names of a condition, by which cases are planned."""
     for name in (found := names_in(text)):
         if name in TASK_NAMES:
             raise ExpressionError(f"only a task knows {name}, and cases are planned before")

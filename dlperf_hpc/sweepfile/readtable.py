@@ -106,8 +106,7 @@ _DEFAULTS = {f.name: f.default for f in fields(ReadTable)}
 
 
 def is_unit(text: str) -> bool:
-    """Whether a figure may be in this unit: one of :data:`UNITS`, or another rate, of which more
-    is faster."""
+    """Whether a figure may be in this unit: one of :data:`UNITS`, or another rate."""
     if text in UNITS:
         return True
     return _meant_unit(text) is None and _OWN_UNIT.fullmatch(text) is not None

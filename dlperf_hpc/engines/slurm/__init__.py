@@ -101,8 +101,7 @@ class SlurmEngine(base.Engine):
         return batch_script(root, array, site, base.run_program(root, array, bound))
 
     def submit(self, root: Path, array: Array, site: Site, program: base.TaskProgram) -> Response:
-        """One sbatch. Where that gave no answer, or none that is certain, the queue is searched for
-        the array's token."""
+        """One sbatch. Without a certain answer the queue is searched for the array's token."""
         from dlperf_hpc.engines.slurm import script
 
         def job_in(answer: str) -> str:

@@ -18,6 +18,7 @@ from dlperf_hpc.engines.base import DEFAULT_BOUND, GPU_REFUSAL, Capacity, CheckR
 from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm import remedies
 from dlperf_hpc.engines.slurm.query import out_of_reach, seconds
+from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.errors import DlperfError, SiteError, number_of
 from dlperf_hpc.records.manifest import Array
 
@@ -287,8 +288,6 @@ def scripts(
     root: Path, arrays: Sequence[Array], site: Site, bounds: Sequence[remedies.SubmitLimit]
 ) -> Iterator[CheckResult]:
     """Each array's script, exactly as it would be submitted, to ``sbatch --test-only``."""
-    from dlperf_hpc.engines.slurm.script import batch_script
-
     with tempfile.TemporaryDirectory(prefix="dlperf-doctor-") as directory:
         for array in arrays:
             path = Path(directory, "script.sbatch")

@@ -170,8 +170,7 @@ def out_of_reach(words: str) -> str:
 
 
 class JobState(NamedTuple):
-    """One array task as squeue or sacct prints it; ``job`` is the job's name. The last four are
-    squeue's alone."""
+    """One array task of squeue or sacct; ``job`` is its name, the last four are squeue's alone."""
 
     state: str
     reason: str
@@ -197,8 +196,7 @@ _TIME = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)", re.ASCII)
 
 
 def seconds(text: str) -> int | None:
-    """``1-02:03:04``, ``02:03:04`` or ``03:04`` in seconds; None for what is no length of time, as
-    ``UNLIMITED``."""
+    """``1-02:03:04``, ``02:03:04`` or ``03:04`` in seconds; None for others, as ``UNLIMITED``."""
     match = _TIME.fullmatch(text.strip())
     if match is None:
         return None
@@ -288,8 +286,7 @@ def _sacct(*options: str) -> str:
 
 
 def rows_of_sacct(text: str) -> Tasks:
-    """What sacct printed. What cannot be read is passed over, for only what squeue does not know is
-    looked for among these rows."""
+    """What sacct printed, but for what cannot be read: only what squeue does not know is needed."""
     tasks: Tasks = {}
     for line in text.splitlines():
         job, _, rest = line.partition("|")

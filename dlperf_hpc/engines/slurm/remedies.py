@@ -43,8 +43,7 @@ def number(setting: str) -> int | None:
 
 
 def partition_qos(partition: str) -> str | None:
-    """The quality of service that a partition brings with it, '' for none; None where it is not
-    known."""
+    """The quality of service that a partition brings with it, '' for none; None: not known."""
     found = re.search(r"\bQoS=(\S+)", _printed("scontrol", "show", "partition", partition))
     return found and found[1].replace("N/A", "")
 

@@ -180,7 +180,6 @@ def check(root: Path, array: Array, site: Site) -> None:
 
 
 def _parameters(root: Path, array: Array, site: Site, program: TaskProgram) -> dict[str, Any]:
-    """What submitit is given."""
     _check_directory(root)
     environment = site.environment_named(array.environment)
     return {

@@ -44,8 +44,7 @@ def to_leave_out(had: Sequence[Collection[str]], nodes: Collection[str], needed:
 
 
 def noted(root: Path) -> dict[str, list[tuple[str, ...]]]:
-    """The nodes of the repeats of each case that have begun, in the order of time. Lines that are
-    none of ours are passed over."""
+    """The nodes of the repeats of each case that have begun, in the order of time."""
     found: dict[str, list[tuple[str, ...]]] = {}
     try:
         lines = read_regular(root / layout.JOBS / FILE, _MOST_BYTES).decode(errors="replace")
@@ -100,7 +99,6 @@ def _usable(partition: str) -> list[str]:
 
 
 def _waiting(job: str) -> set[int]:
-    """Indices of an array's tasks that wait."""
     argv = ["squeue", "--noheader", "--array", "--states=PENDING", f"--jobs={job}", "--format=%K"]
     done = run(argv, timeout_s=_PATIENCE_S) if job.isdigit() else None
     return {int(word) for word in (done.stdout.split() if done else ()) if word.isdigit()}

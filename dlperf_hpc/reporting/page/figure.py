@@ -120,8 +120,7 @@ OUTCOME_COLOURS = {
 
 
 def ratios(low: float, high: float) -> dict[str, Any]:
-    """B / A of each case with its interval, against the band ``low`` to ``high`` that counts as the
-    same."""
+    """B / A of each case with its interval, against the band ``low`` to ``high`` of the same."""
     colours = {**OUTCOME_COLOURS, "too few runs": OUTCOME_COLOURS["same"]}
     scale = {"domain": list(colours), "range": list(colours.values())}
     outcome = {"field": "outcome", "type": "nominal", "legend": None, "scale": scale}
@@ -176,8 +175,7 @@ def picture_in_page(report: Report, names: Sequence[str], runs: Runs) -> str:
 def ratios_in_page(
     cases: Sequence[tuple[str, str, float, Interval | None]], low: float, high: float
 ) -> str:
-    """B / A of each case (its name, outcome, ratio and interval) against the band that counts as
-    the same, as SVG for the page."""
+    """B / A of each case (name, outcome, ratio, interval) against the band of the same, as SVG."""
     import matplotlib
     from matplotlib.figure import Figure
 

@@ -19,6 +19,7 @@ from dlperf_hpc.errors import LogError, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Window, rates_of
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.record import read_record
+from dlperf_hpc.reporting import table
 from dlperf_hpc.reporting.page import Choice, PageFigure, Series, colour_of, figure, mark_of
 from dlperf_hpc.reporting.page.visible import (
     MOST_NAMED,
@@ -30,16 +31,6 @@ from dlperf_hpc.reporting.page.visible import (
     name_of,
 )
 from dlperf_hpc.reporting.picture import Dot
-from dlperf_hpc.reporting.table import (
-    Column,
-    figures,
-    listed,
-    number,
-    percent,
-    span,
-    value_at,
-    words,
-)
 
 MOST_POINTS = 60
 """Of a run; a point covers several iterations where the window has more."""
@@ -205,7 +196,7 @@ def _still(visible: VisibleReport) -> str:
             why = "counts"
             if not row.counts:
                 why = f"does not count: {run.status.value} {run.reason}".strip()
-            title = printable(f"{run.run.id}: {number(speed)} {summary.unit} ({why})")
+            title = printable(f"{run.run.id}: {table.number(speed)} {summary.unit} ({why})")
             name = run.sweep, run.run.case.id
             dots.setdefault(name, []).append(Dot(speed, title, row.counts))
     return figure.picture_in_page(visible.report, visible.series[:MOST_SERIES], dots)
@@ -227,13 +218,13 @@ def data_of(visible: VisibleReport) -> dict[str, Any]:
     }
 
 
-_coverage = value_at("sample.interval.coverage")
+_coverage = table.value_at("sample.interval.coverage")
 
 
 def _case_data(summary: CaseSummary, series: int) -> dict[str, Any]:
     facts = {
         "runs that count": f"{summary.ok} of {summary.runs}",
-        "interval covers": percent(_coverage(summary)),
+        "interval covers": table.percent(_coverage(summary)),
         "flags": ", ".join(summary.flags),
     }
     return {
@@ -276,21 +267,21 @@ def _status(run: RunResult) -> str:
 
 
 def _length(window: Window) -> str:
-    seconds = number(window.elapsed_s)
+    seconds = table.number(window.elapsed_s)
     return f"{window.iterations} iterations after {window.warmup} of warm-up, {seconds} s"
 
 
 def _step_time(window: Window) -> str:
-    p5, p95, p99 = map(number, (window.step_ms_p5, window.step_ms_p95, window.step_ms_p99))
-    return f"{number(window.step_ms_p50)} ms (p5 {p5}, p95 {p95}, p99 {p99})"
+    p5, p95, p99 = map(table.number, (window.step_ms_p5, window.step_ms_p95, window.step_ms_p99))
+    return f"{table.number(window.step_ms_p50)} ms (p5 {p5}, p95 {p95}, p99 {p99})"
 
 
 def _drift(run: RunResult) -> str:
     if run.external is not None:
-        return percent(run.external.drift)
+        return table.percent(run.external.drift)
     if run.window is None:
         return ""
-    return percent(run.window.drift) + ", not steady" * (run.window.steady is False)
+    return table.percent(run.window.drift) + ", not steady" * (run.window.steady is False)
 
 
 def _graphs(window: Window) -> str | None:
@@ -304,37 +295,39 @@ def _rule(run: RunResult) -> str:
     return f"{run.external.rule}, by {run.external.basis}" if run.external else ""
 
 
-def _amount(name: str, path: str, text: str) -> Column[RunResult]:
+def _amount(name: str, path: str, text: str) -> table.Column[RunResult]:
     """A figure with its unit, unless it is 0: ``12.50 MB``."""
-    return figures(name, path, form=lambda value: f"{number(value)} {text}" if value else "")
+    return table.figures(
+        name, path, form=lambda value: f"{table.number(value)} {text}" if value else ""
+    )
 
 
-_FACTS: tuple[Column[RunResult], ...] = (
-    words("status", _status),
-    words("nodes", lambda run: listed(hosts_in_order(run), MOST_NAMED)),
-    words("job", "launch"),
-    words("measured", lambda run: span([*filter(None, (run.started, run.ended))])),
-    words("attempt", lambda run: str(run.attempt) * (run.attempt != 1)),
-    words("window", lambda run: run.window and _length(run.window)),
-    words("step time", lambda run: run.window and _step_time(run.window)),
-    words("drift", _drift),
-    figures("exposed communication", "window.exposed_comm", form=percent),
-    words("attention", "window.attention"),
-    words("graphs", lambda run: run.window and _graphs(run.window)),
-    figures("spread of ranks", "window.rank_spread", form=percent),
+_FACTS: tuple[table.Column[RunResult], ...] = (
+    table.words("status", _status),
+    table.words("nodes", lambda run: table.listed(hosts_in_order(run), MOST_NAMED)),
+    table.words("job", "launch"),
+    table.words("measured", lambda run: table.span([*filter(None, (run.started, run.ended))])),
+    table.words("attempt", lambda run: str(run.attempt) * (run.attempt != 1)),
+    table.words("window", lambda run: run.window and _length(run.window)),
+    table.words("step time", lambda run: run.window and _step_time(run.window)),
+    table.words("drift", _drift),
+    table.figures("exposed communication", "window.exposed_comm", form=table.percent),
+    table.words("attention", "window.attention"),
+    table.words("graphs", lambda run: run.window and _graphs(run.window)),
+    table.figures("spread of ranks", "window.rank_spread", form=table.percent),
     _amount("waited for data", "window.data_wait_s", "s"),
     _amount("memory", "window.memory_mb", "MB"),
-    words("format", "external.format"),
-    words("rule", _rule),
+    table.words("format", "external.format"),
+    table.words("rule", _rule),
     _amount("clocks", "gpu.sm_mhz", "MHz SM"),
     _amount("power", "gpu.watts", "W a device"),
     _amount("temperature", "gpu.celsius", "\N{DEGREE SIGN}C"),
-    figures(
+    table.figures(
         "throttle reasons", "gpu.throttle", form=lambda bits: f"NVML bits {bits:#x}" if bits else ""
     ),
-    words("energy in doubt", lambda run: "; ".join(energy_doubts(run))),
-    words("warnings", lambda run: " | ".join(run.warnings[:MOST_NAMED])),
-    words("log", "log"),
+    table.words("energy in doubt", lambda run: "; ".join(energy_doubts(run))),
+    table.words("warnings", lambda run: " | ".join(run.warnings[:MOST_NAMED])),
+    table.words("log", "log"),
 )
 
 

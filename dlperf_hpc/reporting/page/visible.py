@@ -55,8 +55,7 @@ class RunRow:
 
 @dataclass(frozen=True)
 class VisibleReport:
-    """A report as far as the page shows it: ``cases`` in natural order, of ``runs`` all where there
-    are few enough."""
+    """A report as far as its page shows it: ``cases`` in order, as many ``runs`` as fit."""
 
     report: Report
 
@@ -116,8 +115,7 @@ def name_of(summary: CaseSummary) -> str:
 
 
 def sentence(text: str) -> str:
-    """The text with a stop at its end, and a capital at its beginning where that is a word and not
-    the name of a run or of a file."""
+    """The text with a stop at its end, and a capital first if that is a word and no name."""
     text = printable(text)
     if text.partition(" ")[0].rstrip(":,").isalpha():
         text = text[:1].upper() + text[1:]

@@ -3,8 +3,10 @@ What page and picture take is imported only when they are made."""
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from dlperf_hpc.analysis.speedup import series_name
@@ -12,6 +14,7 @@ from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.reporting.contents import Report, json_text
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, nodes_of
 from dlperf_hpc.reporting.table import Column, JunitCase, csv_table, frame, junit, number, rows
 from dlperf_hpc.reporting.writers import Writer
 from dlperf_hpc.reporting.writers.markdown import PICTURE, picture
@@ -39,8 +42,6 @@ def _nodes(report: Report) -> bytes | None:
     found = report.nodes
     if not found.several:
         return None
-    from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, nodes_of
-
     return csv_table(NODE_COLUMNS, rows(NODE_COLUMNS, nodes_of(found)))
 
 
@@ -55,10 +56,8 @@ def _parquet(columns: Sequence[Column[Any]], made: Sequence[Mapping[str, Any]]) 
 
 def database(report: Report) -> bytes:
     """The tables ``speedup`` and ``runs`` of one SQLite database."""
-    import contextlib
     import sqlite3
     import tempfile
-    from pathlib import Path
 
     # A file, not memory: SQLite before 3.36 serializes only where it was built so.
     with tempfile.TemporaryDirectory(prefix="dlperf-") as scratch:

@@ -28,8 +28,7 @@ _MOST_HOSTS = 32
 
 
 def markdown(report: Report) -> str:
-    """The report as GitHub-flavoured Markdown. Text from logs is escaped. It shows the picture
-    beside it, if some run counts."""
+    """The report as GitHub-flavoured Markdown, text from logs escaped, beside its picture."""
     plot = "No plot: no run counts yet."
     if report.counted:
         plot = f"![throughput and speedup against devices]({PICTURE})"
@@ -172,7 +171,6 @@ def _not_ok(results: Sequence[RunResult]) -> str:
 
 
 def _warnings(warnings: Mapping[str, Sequence[RunResult]]) -> str:
-    """What logs warn of, each sentence once."""
     lines = []
     for text, runs in warnings.items():
         more = f" and {number_of(len(runs) - 1, 'other')}" if len(runs) > 1 else ""

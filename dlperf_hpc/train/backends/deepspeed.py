@@ -167,7 +167,6 @@ def _optimizer_issues(block: Mapping[str, Any], settings: Optimizer) -> list[Iss
 
 
 def _optimizer_values(settings: Optimizer) -> dict[str, Any]:
-    """A sweep's optimizer by DeepSpeed's names."""
     values: dict[str, Any] = {"lr": settings.lr, "weight_decay": settings.weight_decay}
     values["max_grad_norm"] = settings.grad_clip  # of older files, beside gradient_clipping
     if settings.name == "sgd":

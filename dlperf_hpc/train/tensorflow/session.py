@@ -237,7 +237,6 @@ class TensorflowSession(Resumable):
             replica.reset()
 
     def _learning_rate(self) -> Any:
-        """The rate of this update."""
         update = self._micro_steps // self.case.accumulation - 1
         return self._rate_tensor(learning_rate(self.case.optimizer.lr, self.case.schedule, update))
 
