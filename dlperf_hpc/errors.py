@@ -26,6 +26,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+ABSENT = (FileNotFoundError, NotADirectoryError)  # what a file that is not there raises
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
 # Logs, records and archives are sent to others. A variable whose name may mean a secret is never
@@ -102,6 +103,23 @@ _redacted_cell = lru_cache(maxsize=4096)(_redacted)
 def number_of(number: int, noun: str) -> str:
     """``1 run``, ``2 runs``."""
     return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
+    """The first of them, and how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return between.join(names[:most]) + more
+
+
+def at_most(lines: Sequence[str], most: int, rest: str = "") -> list[str]:
+    """The first lines, then how many more there are, with what is to be said of the ``rest``."""
+    left = len(lines) - most
+    return [*lines[:most], f"and {left} more{rest}"] if left > 0 else list(lines)
+
+
+def below(lines: Sequence[object], most: int) -> str:
+    """The first lines, indented, for the end of a message; and how many more there are."""
+    return "\n  ".join(["", *at_most(list(map(str, lines)), most)])
 
 
 def visible(text: str) -> str:
@@ -233,11 +251,8 @@ class SpecError(DlperfError):
     def __init__(self, source: str, issues: Sequence[Issue]) -> None:
         self.source = source
         self.issues = tuple(issues)
-        lines = [f"{printable(source)}: {number_of(len(self.issues), 'error')}"]
-        lines += [f"  {issue}" for issue in self.issues[:MOST_LISTED]]
-        if len(self.issues) > MOST_LISTED:
-            lines.append(f"  and {len(self.issues) - MOST_LISTED} more")
-        super().__init__("\n".join(lines))
+        head = f"{printable(source)}: {number_of(len(self.issues), 'error')}"
+        super().__init__(f"{head}{below(self.issues, MOST_LISTED)}")
 
 
 class SiteError(DlperfError):

@@ -8,17 +8,14 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.engines import AUTO, choose_engine, get_engine
+from dlperf_hpc.engines.base import Engine
 from dlperf_hpc.errors import DlperfError, LedgerError, SiteError, visible
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import read_ledger, salvaged
-
-if TYPE_CHECKING:
-    from dlperf_hpc.engines.base import Engine
-    from dlperf_hpc.records.manifest import Submission
+from dlperf_hpc.records.manifest import Submission
 
 SUMMARY = "cancel the jobs of one sweep"
 

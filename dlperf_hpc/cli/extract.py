@@ -18,7 +18,7 @@ from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import reading_bar, usage_error
 from dlperf_hpc.errors import LedgerError, printable, raising, visible
 from dlperf_hpc.files import make_output_directory, write_atomically
-from dlperf_hpc.logs.interpret.rules import RULES, WindowRule
+from dlperf_hpc.logs.interpret.rules import RULES, WindowRule, rule
 from dlperf_hpc.records import ownership
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _rule(arguments: argparse.Namespace) -> WindowRule:
     """The window rule asked for, with its window; SpecError for an impossible window."""
-    made = options.rule(arguments)
+    made = rule(arguments.rule)
     given = (arguments.warmup_batches, arguments.train_batches)
     if given == (None, None):
         return made
@@ -98,16 +98,14 @@ def _rule(arguments: argparse.Namespace) -> WindowRule:
             f"no window lies after iteration {first} up to {last}",
             "--train_batches is the last iteration of the window, not a number of iterations",
         )
-    from dlperf_hpc.logs.interpret.rules import rule
-
     return rule(arguments.rule, first, last - first)
 
 
 def _extract(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.reporting import extraction
 
-    rule = _rule(arguments)
-    found = _gathered(arguments, rule)
+    window_rule = _rule(arguments)
+    found = _gathered(arguments, window_rule)
     # DLPerf's tables have no place for a second measurement of a case: it is told as left out.
     found = replace(found, results=tuple(replace(each, sweep="") for each in found.results))
 
@@ -128,12 +126,12 @@ def _extract(arguments: argparse.Namespace) -> int:
         *found.unread,
         *extraction.warnings(found.results, show),
         *_of_batch_size(arguments, found.results),
-        *extraction.bases(found.results, rule.name),
+        *extraction.bases(found.results, window_rule.name),
         *extraction.doubts(found.results, arguments.accelerator),
         *_of_files(made),
     ]
     if arguments.json:
-        fields = extraction.as_json(arguments.log_dir, rule.name, zip(paths, made), notes)
+        fields = extraction.as_json(arguments.log_dir, window_rule.name, zip(paths, made), notes)
         messages.print_json(fields)
     for note in notes:
         messages.say(f"note: {note}")
@@ -149,7 +147,7 @@ def _some_unread(found: Gathered) -> bool:
     return any(not line.startswith(counted) for line in found.unread)
 
 
-def _gathered(arguments: argparse.Namespace, rule: WindowRule) -> Gathered:
+def _gathered(arguments: argparse.Namespace, window_rule: WindowRule) -> Gathered:
     """Everything below --log_dir; again for what has no batch size but the one given here."""
     from dlperf_hpc.logs.gather import gather
 
@@ -159,11 +157,11 @@ def _gathered(arguments: argparse.Namespace, rule: WindowRule) -> Gathered:
     paths, out = [Path(arguments.log_dir)], [Path(arguments.output_dir)]
     cache = options.cache(arguments)
     with reading_bar() as advance:
-        found = gather(paths, rule, stated, cache, advance, out)
+        found = gather(paths, window_rule, stated, cache, advance, out)
         if weak is None or all(result.run.case.batch_size for result in found.results):
             return found
         stated = {**stated, "batch_size": weak}
-        again = gather(paths, rule, stated, cache, advance, out)
+        again = gather(paths, window_rule, stated, cache, advance, out)
     by_log = {(result.log, result.attempt): result for result in again.results}
     for result in found.results:
         if result.run.case.batch_size:

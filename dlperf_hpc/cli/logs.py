@@ -7,20 +7,17 @@ import os
 import sys
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.errors import LogError, visible
 from dlperf_hpc.files import open_regular
+from dlperf_hpc.model.case import Run
+from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import quick_result
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, read_ledger
 from dlperf_hpc.records.logfile import result_of_log
-
-if TYPE_CHECKING:
-    from dlperf_hpc.model.case import Run
-    from dlperf_hpc.model.result import RunResult
 
 SUMMARY = "show or follow the log of a run"
 

@@ -19,10 +19,10 @@ from dlperf_hpc.bundled import program_folders, sweep_file
 from dlperf_hpc.cli.messages import say, usage_error
 from dlperf_hpc.engines import CHOICES
 from dlperf_hpc.errors import Issue, LedgerError, SpecError, meant, nearest, visible
+from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.records import layout
 
 if TYPE_CHECKING:
-    from dlperf_hpc.logs.interpret.rules import WindowRule
     from dlperf_hpc.logs.scan.search import OwnFormat, ScanCache
     from dlperf_hpc.model.case import Run
     from dlperf_hpc.model.result import RunResult
@@ -321,13 +321,6 @@ def stated_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name, value in given.items() if value is not None}
 
 
-def rule(arguments: argparse.Namespace) -> WindowRule:
-    """The window rule that ``--rule`` names. SpecError with the nearest names if there is none."""
-    from dlperf_hpc.logs.interpret.rules import rule as parsed
-
-    return parsed(arguments.rule)
-
-
 def cache(arguments: argparse.Namespace) -> ScanCache:
     """Where the results of earlier scans by these formats are kept; nowhere with ``--no-cache``.
     SpecError for a ``--format-file`` that has no format."""
@@ -395,7 +388,7 @@ def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[Ru
 
     found = gather(
         [directory],
-        rule(arguments),
+        rule(arguments.rule),
         stated_settings(arguments),
         cache(arguments),
         leave_out=[directory / layout.REPORT],

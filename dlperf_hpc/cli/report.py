@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import reading_bar, usage_error
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.errors import LedgerError, number_of, visible
+from dlperf_hpc.errors import LedgerError, at_most, number_of, visible
+from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.scanned import no_speed
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout, ownership
@@ -128,9 +129,9 @@ def _named(path: Path) -> str:
 def _read(arguments: argparse.Namespace, out: Path, cache: ScanCache) -> Gathered:
     from dlperf_hpc.logs.gather import gather
 
-    rule, stated = options.rule(arguments), options.stated_settings(arguments)
+    window_rule, stated = rule(arguments.rule), options.stated_settings(arguments)
     with reading_bar() as advance:
-        return gather(arguments.paths, rule, stated, cache, advance, leave_out=[out])
+        return gather(arguments.paths, window_rule, stated, cache, advance, leave_out=[out])
 
 
 def _settled(path: Path, found: Gathered) -> bool:
@@ -204,10 +205,9 @@ def _tell(found: Gathered, shortly: bool) -> None:
     # What was not read, but for files of programs whose speed is not read.
     unread = [line for line in found.unread if line.partition(": ")[0] not in found.programs]
     lines = [*_programs(found.programs), *unread]
-    for line in lines[:_MOST_REMARKS]:
-        messages.say(f"not read: {line}")
-    if len(lines) > _MOST_REMARKS:
-        messages.say(f"and {len(lines) - _MOST_REMARKS} more remarks: report.json has them all")
+    lines = [f"not read: {line}" for line in lines]
+    for line in at_most(lines, _MOST_REMARKS, " remarks: report.json has them all"):
+        messages.say(line)
     if found.unrecognised and not shortly:
         names = ", ".join(found.unrecognised[:3]) + ", ..." * (len(found.unrecognised) > 3)
         count = number_of(len(found.unrecognised), "file")

@@ -21,7 +21,7 @@ from dlperf_hpc.cli.submission import (
     wait_and_report,
 )
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, number_of, visible
+from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, listed, number_of, visible
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout, ownership
 from dlperf_hpc.records.ledger import Ledger, bound_to, read_ledger
@@ -263,8 +263,7 @@ def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence
     for task, state in jobs.waiting.items():
         groups.setdefault(str(state), []).append(task)
     for why, tasks in groups.items():
-        more = f" and {len(tasks) - 3} more" if len(tasks) > 3 else ""
-        messages.say(f"{done}: {', '.join(tasks[:3])}{more}, which waited: {why}")
+        messages.say(f"{done}: {listed(tasks, 3)}, which waited: {why}")
     return [name for name in names if name not in jobs.running]
 
 

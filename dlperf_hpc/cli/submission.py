@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli.messages import print_json, say, shortest, usage_error
 from dlperf_hpc.engines import get_engine
-from dlperf_hpc.errors import DlperfError, LedgerError, number_of, printable, visible
-from dlperf_hpc.model.result import Status
+from dlperf_hpc.errors import DlperfError, LedgerError, below, number_of, printable, visible
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout, quarantine
 from dlperf_hpc.records.ledger import Ledger, read_ledger
 from dlperf_hpc.records.manifest import Array, Manifest, Submission, read_manifest
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import SubmitResult
     from dlperf_hpc.model.case import Case
-    from dlperf_hpc.model.result import RunResult
 
 _WERE = ("cancelled", "rejected", "preempted")  # what others do to a run
 
@@ -180,7 +179,7 @@ def compared(root: Path, planned: Manifest) -> dict[str, Any] | None:
 def compared_text(found: dict[str, Any]) -> str:
     """:func:`compared` in a sentence for people."""
     if found["differences"]:
-        listed = "".join(f"\n  {line}" for line in found["differences"][:10])
+        listed = below(found["differences"], 10)
         return (
             "in that directory there is a sweep from which this one differs, so that without"
             f" --dry-run the command would be refused:{listed}"

@@ -26,7 +26,7 @@ from dlperf_hpc.cli.submission import (
 )
 from dlperf_hpc.engines import choose_engine, get_engine
 from dlperf_hpc.engines.base import DEFAULT_BOUND, CheckResult, Engine
-from dlperf_hpc.errors import SiteError, nearest, number_of, printable, redacted, visible
+from dlperf_hpc.errors import SiteError, below, nearest, number_of, printable, redacted, visible
 from dlperf_hpc.records import layout, ownership
 from dlperf_hpc.records.ledger import bound_to
 from dlperf_hpc.records.lines import flatten
@@ -238,7 +238,7 @@ def _preflight(spec: str, manifest: Manifest, site: Site, engine: Engine, root: 
             messages.say(f"note: {_line_of(result)}")
     certain = [_line_of(result) for result in found if result.grade == "FAIL"]
     if certain:
-        listed = "".join(f"\n  {line}" for line in certain)
+        listed = below(certain, len(certain))
         raise SiteError(
             f"nothing was submitted, because no run of this could end well:{listed}\n"
             f"`dlperf doctor {spec}` checks more, with a short job; --no-check submits all the same"

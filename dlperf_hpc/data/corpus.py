@@ -30,7 +30,8 @@ def text_files(inputs: Sequence[Path]) -> list[Path]:
         if os.path.isfile(path):  # which never raises
             found.append(path)
         elif os.path.isdir(path):
-            inside = sorted(p for p in path.rglob("*") if p.is_file() and not _hidden(p, path))
+            visible = (p for p in path.rglob("*") if "/." not in f"/{p.relative_to(path)}")
+            inside = sorted(filter(Path.is_file, visible))
             if not inside:
                 raise DataError(f"{path}: no file is in this directory")
             found += inside
@@ -47,10 +48,6 @@ def _why_not(path: Path) -> str:
     except OSError as error:
         return f"cannot be read: {error.strerror}"
     return "no such file or directory"
-
-
-def _hidden(path: Path, top: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(top).parts)
 
 
 def documents(path: Path, whole_files: bool) -> Iterator[str]:

@@ -17,11 +17,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import GPU_REFUSAL, Engine, Response, TaskProgram, module_option
 from dlperf_hpc.engines.plan import new_token
+from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.states import REPORT_ENDED
 from dlperf_hpc.engines.submit import find_again, stop_request, submit_noted
 from dlperf_hpc.errors import DlperfError, Issue, SpecError, nearest
@@ -30,9 +31,6 @@ from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import quick_results
 from dlperf_hpc.records.ledger import Ledger, bound_array, bound_to, read_ledger
 from dlperf_hpc.records.manifest import Array
-
-if TYPE_CHECKING:
-    from dlperf_hpc.engines.site import Site
 
 REPORT_LIMIT_S = 900
 """The longest time limit of a report job."""

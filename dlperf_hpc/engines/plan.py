@@ -22,7 +22,7 @@ from dlperf_hpc import __version__
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import DEFAULT_BOUND
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.errors import LedgerError, number_of, printable, raising, toml_text
+from dlperf_hpc.errors import LedgerError, below, number_of, printable, raising, toml_text
 from dlperf_hpc.files import make_output_directory, read_regular, write_atomically, write_once
 from dlperf_hpc.model.case import Case, Run, Topology, repeat_major
 from dlperf_hpc.records import layout, ownership
@@ -318,14 +318,11 @@ def refuse_differences(root: Path, there: Manifest, requested: Manifest) -> None
     lines = differences(there, requested)
     if not lines:
         return
-    if len(lines) > _MOST_LINES:
-        lines[_MOST_LINES:] = [f"and {len(lines) - _MOST_LINES} more"]
-    listed = "".join(f"\n  {line}" for line in lines)
     raise LedgerError(
         f"{root} holds this sweep as it was planned on {there.created[:10]}, and what you ask for"
-        f" differs:{listed}\nTopologies, repeats and values of the matrix can be added to a sweep,"
-        " but the keys above cannot change in it: give the values that are there, or another --name"
-        " (or --logs) to measure anew"
+        f" differs:{below(lines, _MOST_LINES)}\nTopologies, repeats and values of the"
+        " matrix can be added to a sweep, but the keys above cannot change in it: give the values"
+        " that are there, or another --name (or --logs) to measure anew"
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from dlperf_hpc.errors import listed
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
@@ -124,8 +125,7 @@ def _who_did_not_come(output: str, failures: Sequence[Failure], ranks: int) -> V
 
 def _numbered(ranks: Sequence[int]) -> str:
     """``rank 3``, or ``ranks 0,1,2 and 5 more``."""
-    words = f"rank{'s' * (len(ranks) > 1)} {','.join(map(str, ranks[:_MOST_RANKS]))}"
-    return words if len(ranks) <= _MOST_RANKS else f"{words} and {len(ranks) - _MOST_RANKS} more"
+    return f"rank{'s' * (len(ranks) > 1)} {listed(list(map(str, ranks)), _MOST_RANKS, ',')}"
 
 
 def rank_of(line: str) -> int | None:

@@ -29,7 +29,7 @@ from pathlib import Path
 from types import FrameType
 from typing import BinaryIO, NoReturn, cast
 
-from dlperf_hpc.errors import LedgerError, redacted, secrets_in
+from dlperf_hpc.errors import LedgerError, below, redacted, secrets_in
 from dlperf_hpc.files import NotAFile, lock, move_once, open_in, open_own, open_regular
 from dlperf_hpc.model.checks import is_printable
 from dlperf_hpc.records import layout
@@ -131,10 +131,8 @@ def _pack_into(held: Path, root: Path, anyway: bool) -> Packed:
 
 
 def _refuse(root: Path, why: str, found: Iterable[str]) -> NoReturn:
-    lines = [f"\n  {line}" for line in found]
-    if len(lines) > _MOST_NAMED:
-        lines[_MOST_NAMED:] = [f"\n  and {len(lines) - _MOST_NAMED} more"]
-    raise LedgerError(f"{root}: no archive was written, {why}:{''.join(lines)}")
+    listed = below(list(found), _MOST_NAMED)
+    raise LedgerError(f"{root}: no archive was written, {why}:{listed}")
 
 
 class _Packing:

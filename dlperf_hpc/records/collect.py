@@ -9,10 +9,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dlperf_hpc.errors import LedgerError, LogError
+from dlperf_hpc.errors import ABSENT, LedgerError, LogError, below, raising
 from dlperf_hpc.model.case import RunFacts
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout
@@ -176,12 +177,9 @@ def _recorded(record: Record) -> tuple[Status, str]:
 
 def _silent_s(log: Path) -> float | None:
     """Seconds since something was added to a log; None if there is none."""
-    try:
+    with raising(LogError, f"{log}: cannot be read"), suppress(*ABSENT):
         return time.time() - log.stat().st_mtime
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise LogError(f"{log}: cannot be read: {error.strerror}") from error
+    return None
 
 
 def result_of(ledger: Ledger, run: RunFacts) -> RunResult:
@@ -271,7 +269,7 @@ def full_results(root: Path) -> Collection:
         return Collection(root, ledger.manifest, tuple(results), tuple(bad))
     loose, unread = _loose_logs(root)
     if not loose:
-        listed = "".join(f"\n  {line}" for line in unread[:10])
+        listed = below(unread, 10)
         raise LedgerError(f"{root}: no {layout.MANIFEST} and no log of this tool below it{listed}")
     return Collection(root, None, tuple(loose.values()), tuple(unread))
 
@@ -296,7 +294,7 @@ def _names_in(folder: str) -> set[str] | None:
     """What lies in a folder; None if that cannot be known."""
     try:
         return set(os.listdir(folder))
-    except (FileNotFoundError, NotADirectoryError):
+    except ABSENT:
         return set()
     except OSError:
         return None

@@ -11,12 +11,13 @@ import functools
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
-from dlperf_hpc.errors import LogError
+from dlperf_hpc.errors import ABSENT, LogError, raising
 from dlperf_hpc.files import open_regular, read_regular
 from dlperf_hpc.model import result
 from dlperf_hpc.model.case import OBSERVED, Case, ObservedCase, ObservedRun, Run
@@ -197,12 +198,9 @@ def started(path: Path) -> float | None:
 
 def _reading(read: Callable[[Path], _Found | None], path: Path) -> _Found | None:
     """What is read of a log, None if there is none; LogError if it cannot be read."""
-    try:
+    with raising(LogError, f"{path}: cannot be read"), suppress(*ABSENT):
         return read(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
+    return None
 
 
 def read_bytes(path: Path) -> bytes | None:

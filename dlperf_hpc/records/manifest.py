@@ -11,13 +11,14 @@ import hashlib
 import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 from dlperf_hpc import files
-from dlperf_hpc.errors import LedgerError, raising, redacted
+from dlperf_hpc.errors import ABSENT, LedgerError, raising, redacted
 from dlperf_hpc.model import checks
 from dlperf_hpc.model.case import Case, Limits, Measure, Run, Topology, known_fields
 from dlperf_hpc.model.checks import Misfit
@@ -263,7 +264,7 @@ def read_manifest(root: Path) -> Manifest:
     path = root / layout.MANIFEST
     try:
         data = checks.parse(files.read_regular(path))
-    except (FileNotFoundError, NotADirectoryError):
+    except ABSENT:
         raise LedgerError(f"{root}: {_no_sweep(root)}") from None
     except OSError as error:
         raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
@@ -350,12 +351,9 @@ class FinalState:
 def _rows(path: Path, make: Callable[[dict[str, Any]], _Row]) -> list[_Row]:
     """The file's rows. A line that is no JSON was torn by a kill: it never came to be."""
     rows: list[_Row] = []
-    try:
+    data = b""
+    with raising(LedgerError, f"{path}: cannot be read"), suppress(FileNotFoundError):
         data = files.read_regular(path)
-    except FileNotFoundError:
-        return rows
-    except OSError as error:
-        raise LedgerError(f"{path}: cannot be read: {error.strerror}") from error
     # What follows the last newline is still being written.
     for number, line in enumerate(data.split(b"\n")[:-1], 1):
         try:

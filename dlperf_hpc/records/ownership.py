@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.errors import ABSENT, LedgerError
 from dlperf_hpc.files import is_mine, user_name, writable_by_strangers
 from dlperf_hpc.records import layout
 
@@ -114,7 +114,7 @@ def not_mine(path: Path) -> str | None:
     this user's own, or not there."""
     try:
         link, found = os.lstat(path), os.stat(path)
-    except (FileNotFoundError, NotADirectoryError):
+    except ABSENT:
         # A link to nothing would be made something by whoever writes through it.
         return f"{path}: is a link to nothing" if os.path.islink(path) else None
     except OSError as error:

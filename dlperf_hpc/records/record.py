@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import LogError
+from dlperf_hpc.errors import ABSENT, LogError, raising
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.model.case import RunFacts
 from dlperf_hpc.model.checks import is_number, parse
@@ -38,13 +39,10 @@ _STATUSES = {status.value for status in Status}
 def read_record(path: Path, detail: bool = True) -> Record | None:
     """A run record, or None if there is none (or none of ours); LogError if it cannot be read.
     ``detail``: with what is behind the window (per-step, per-rank columns, packages)."""
-    try:
+    data = None
+    with raising(LogError, f"{path}: cannot be read"), suppress(*ABSENT, ValueError):
         content = read_regular(path)
         data = parse(content if detail else _head(content))
-    except (FileNotFoundError, NotADirectoryError, ValueError):
-        return None
-    except OSError as error:
-        raise LogError(f"{path}: cannot be read: {error.strerror}") from error
     if isinstance(data, dict) and data.get("schema") == RECORD_SCHEMA and _is_whole(data):
         return data
     return None

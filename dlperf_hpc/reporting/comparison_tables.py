@@ -7,6 +7,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Identity, Subject
 from dlperf_hpc.analysis.outcomes import RatioOutcome, band, error_of
+from dlperf_hpc.errors import listed
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, own_unit
 from dlperf_hpc.model.statistics import Interval, median_interval
 from dlperf_hpc.reporting import table
@@ -230,7 +231,7 @@ def _unless_all(names: Sequence[str], cases: Sequence[Compared]) -> str:
 
 def values_in_short(values: Sequence[str]) -> str:
     """What a side had of one thing: ``a + b + c and 2 more``."""
-    return table.listed(values, _MOST_LISTED, " + ")
+    return listed(values, _MOST_LISTED, " + ")
 
 
 def _differing(cases: Sequence[Compared]) -> list[str]:

@@ -189,16 +189,10 @@ def as_json(report: Report) -> dict[str, Any]:
             for series, table in report.dlperf.items()
         },
         "cost": report.cost and _cost(report.cost),
-        "nodes": _nodes(report.nodes),
+        "nodes": nodes_json(report.nodes) if report.nodes.something else None,
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
     }
-
-
-def _nodes(found: NodeFindings) -> dict[str, Any] | None:
-    if not found.something:
-        return None
-    return nodes_json(found)
 
 
 def _cost(found: Cost) -> dict[str, Any]:

@@ -16,9 +16,9 @@ from typing import Any
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_table, round2
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import chosen, summarise
+from dlperf_hpc.errors import listed
 from dlperf_hpc.model.case import CaseFacts
 from dlperf_hpc.model.result import RunResult, Status
-from dlperf_hpc.reporting.table import listed
 
 AVERAGE_DIGITS: Mapping[str, int] = {
     name: 4 for name in ("deepspeed-time", "ngc-tf-bert-logs", "ngc-tf-bert-time")

@@ -8,9 +8,6 @@ panel of its own, with a linear axis. Throughputs in samples/s and in tokens/s h
 
 More than a few series in one panel hide each other, and a legend of so many is not read. Then each
 series has a small panel of its own, all with the same axes, and says its efficiency in words.
-
-The page has the same picture within it (:mod:`.page.figure`), with a title for each mark and
-without a legend, for the page has one.
 """
 
 from __future__ import annotations

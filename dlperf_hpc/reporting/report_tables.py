@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
-from dlperf_hpc.errors import number_of, printable
+from dlperf_hpc.errors import at_most, number_of, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
@@ -23,7 +23,6 @@ from dlperf_hpc.reporting.table import (
     Cell,
     Column,
     Table,
-    at_most,
     common_beginning,
     drawn,
     figures,

@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.errors import number_of, printable
-from dlperf_hpc.model.result import Status
+from dlperf_hpc.errors import at_most, number_of, printable
+from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.reporting.table import (
     Column,
     Table,
-    at_most,
     by_devices,
     common_beginning,
     drawn,
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
     from dlperf_hpc.model.case import Topology
-    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.collect import Collection as RunCollection
     from dlperf_hpc.records.collect import RunJob
 

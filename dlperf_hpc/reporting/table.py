@@ -116,18 +116,6 @@ def common_beginning(names: Sequence[str]) -> str:
     return "".join(f"{part}/" for part in parts[0][:shared])
 
 
-def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
-    """The first of them, and how many more there are."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return between.join(names[:most]) + more
-
-
-def at_most(lines: Sequence[str], most: int, rest: str) -> list[str]:
-    """The first lines, then how many more there are, with what is to be said of the ``rest``."""
-    left = len(lines) - most
-    return [*lines[:most], f"and {left} more{rest}"] if left > 0 else list(lines)
-
-
 def escape(text: str) -> str:
     """``text`` on one line, shown as it is by a Markdown reader."""
     text = printable(text).replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

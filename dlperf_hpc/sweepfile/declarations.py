@@ -9,12 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable
 
 from dlperf_hpc.model.case import Case, Option
-
-if TYPE_CHECKING:
-    from dlperf_hpc.sweepfile.programs import UserProgram
+from dlperf_hpc.sweepfile.programs import UserProgram
 
 
 @dataclass(frozen=True)

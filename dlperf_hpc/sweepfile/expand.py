@@ -290,15 +290,10 @@ def _accumulation(full: Values, registry: Registry) -> Values:
     if full.get("global_batch") is None or full.get("batch_size") is None:
         return {}
     try:
-        return {"accumulation": full["global_batch"] // _per_iteration(full, registry)}
+        per_iteration = int(full["batch_size"]) * _replicas(full, registry)
+        return {"accumulation": full["global_batch"] // per_iteration}
     except ExpressionError:
         return {}  # :func:`_replica_issues` says so
-
-
-def _per_iteration(full: Values, registry: Registry) -> int:
-    """Samples of one iteration over all devices; ExpressionError if a program does not say how
-    many of its replicas there are."""
-    return int(full["batch_size"]) * _replicas(full, registry)
 
 
 def _replicas(full: Values, registry: Registry) -> int:

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
@@ -24,15 +24,13 @@ from pydantic import (
 from dlperf_hpc.errors import Issue, SpecError, nearest, toml_text
 from dlperf_hpc.model.case import LINE, NAME
 from dlperf_hpc.sweepfile import programs, readtable
+from dlperf_hpc.sweepfile.casetables import SweepFile
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.keys import name_hint
 from dlperf_hpc.sweepfile.programs import LAUNCHES, LOCAL_RANKS, STOPS, UserProgram
 from dlperf_hpc.sweepfile.readtable import AVERAGINGS, COUNTS, SCOPES, PrintedFigure, ReadTable
 from dlperf_hpc.sweepfile.tomlfile import read_toml
 from dlperf_hpc.sweepfile.validation import STRICT, issues_of, matching, one_of, refusal
-
-if TYPE_CHECKING:
-    from dlperf_hpc.sweepfile.casetables import SweepFile
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9._-]+")
 _FORM = '{ unit = "tokens/s", scope = "device" }'

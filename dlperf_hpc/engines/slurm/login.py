@@ -19,7 +19,7 @@ from dlperf_hpc.engines.site import Site
 from dlperf_hpc.engines.slurm import remedies
 from dlperf_hpc.engines.slurm.query import out_of_reach, seconds
 from dlperf_hpc.engines.slurm.script import batch_script
-from dlperf_hpc.errors import DlperfError, SiteError, number_of
+from dlperf_hpc.errors import DlperfError, SiteError, listed, number_of
 from dlperf_hpc.records.manifest import Array
 
 _COMMANDS = ("sbatch", "squeue", "srun", "sinfo")
@@ -256,9 +256,7 @@ def nodes(found: Sequence[Partition], arrays: Sequence[Array]) -> CheckResult:
     widest = max((len(partition.up) for partition in found), default=0)
     seen = f"{len(every) - len(out)} of {len(every)} take jobs"
     if out:
-        seen += f"; out of service: {', '.join(map(str, out[:_MOST_NAMED]))}"
-    if len(out) > _MOST_NAMED:
-        seen += f" and {len(out) - _MOST_NAMED} more"
+        seen += f"; out of service: {listed(list(map(str, out)), _MOST_NAMED)}"
     wide = sorted({str(a.topology) for a in arrays if a.topology.nodes > widest})
     if wide or not widest:
         wide = wide or ["a job"]

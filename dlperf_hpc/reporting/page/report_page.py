@@ -15,7 +15,7 @@ from typing import Any
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.machines import facts_of
 from dlperf_hpc.analysis.speedup import DEFAULT_BASE, series_name
-from dlperf_hpc.errors import number_of, printable
+from dlperf_hpc.errors import at_most, listed, number_of, printable
 from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.reporting.contents import Report, json_text
@@ -42,11 +42,9 @@ from dlperf_hpc.reporting.report_tables import cost_text
 from dlperf_hpc.reporting.table import (
     Column,
     Table,
-    at_most,
     by_devices,
     csv_table,
     figures,
-    listed,
     natural,
     span,
     words,

@@ -15,7 +15,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary
-from dlperf_hpc.errors import LogError, printable
+from dlperf_hpc.errors import LogError, listed, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Window, rates_of
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.record import read_record
@@ -291,10 +291,6 @@ def _graphs(window: Window) -> str | None:
     return f"{window.graphs} ({window.graph_breaks} breaks, {made})"
 
 
-def _rule(run: RunResult) -> str:
-    return f"{run.external.rule}, by {run.external.basis}" if run.external else ""
-
-
 def _amount(name: str, path: str, text: str) -> table.Column[RunResult]:
     """A figure with its unit, unless it is 0: ``12.50 MB``."""
     return table.figures(
@@ -304,7 +300,7 @@ def _amount(name: str, path: str, text: str) -> table.Column[RunResult]:
 
 _FACTS: tuple[table.Column[RunResult], ...] = (
     table.words("status", _status),
-    table.words("nodes", lambda run: table.listed(hosts_in_order(run), MOST_NAMED)),
+    table.words("nodes", lambda run: listed(hosts_in_order(run), MOST_NAMED)),
     table.words("job", "launch"),
     table.words("measured", lambda run: table.span([*filter(None, (run.started, run.ended))])),
     table.words("attempt", lambda run: str(run.attempt) * (run.attempt != 1)),
@@ -318,7 +314,9 @@ _FACTS: tuple[table.Column[RunResult], ...] = (
     _amount("waited for data", "window.data_wait_s", "s"),
     _amount("memory", "window.memory_mb", "MB"),
     table.words("format", "external.format"),
-    table.words("rule", _rule),
+    table.words(
+        "rule", lambda run: run.external and f"{run.external.rule}, by {run.external.basis}"
+    ),
     _amount("clocks", "gpu.sm_mhz", "MHz SM"),
     _amount("power", "gpu.watts", "W a device"),
     _amount("temperature", "gpu.celsius", "\N{DEGREE SIGN}C"),

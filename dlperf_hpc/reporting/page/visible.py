@@ -11,7 +11,7 @@ from typing import Any
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.slow_nodes import hosts_of
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair, chosen, series_name
-from dlperf_hpc.errors import printable
+from dlperf_hpc.errors import listed, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, RunResult, Status, throttle_words
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
@@ -22,7 +22,6 @@ from dlperf_hpc.reporting.table import (
     Column,
     Table,
     figures,
-    listed,
     natural,
     number,
     percent,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
-from dlperf_hpc.errors import number_of
+from dlperf_hpc.errors import at_most, number_of
 from dlperf_hpc.model.result import TOKENS_PER_S, RunResult, Status, own_unit
 from dlperf_hpc.model.statistics import Sample
 from dlperf_hpc.reporting.contents import Report
@@ -18,7 +18,7 @@ from dlperf_hpc.reporting.report_tables import (
     wide_table,
     with_coverage,
 )
-from dlperf_hpc.reporting.table import at_most, code, escape, markdown_lines, markdown_table, number
+from dlperf_hpc.reporting.table import code, escape, markdown_lines, markdown_table, number
 from dlperf_hpc.reporting.writers import Writer
 
 PICTURE = "speedup.png"

@@ -1,8 +1,6 @@
 """BERT pre-training: shapes, sizes, arithmetic and synthetic data, for every framework alike.
 
-Standard library only at the top, importable on Python 3.9: the login node reads this file, so
-NumPy is imported by the function that needs it, and the models themselves lie in
-``train/torch/models.py`` and ``train/tensorflow/models.py``.
+The models themselves lie in ``train/torch/models.py`` and ``train/tensorflow/models.py``.
 
 Letters used for shapes: B sequences, T tokens per sequence, M masked positions per sequence,
 L layers, h hidden size, f feed-forward size, V vocabulary.
