@@ -32,16 +32,7 @@ from dlperf_hpc.model.checks import (
     text,
     whole,
 )
-from dlperf_hpc.sweepfile import readtable
-from dlperf_hpc.sweepfile.programs import (
-    KEY,
-    LAUNCHES,
-    LOCAL_RANKS,
-    STOPS,
-    VARIABLE,
-    UserProgram,
-    misuses,
-)
+from dlperf_hpc.sweepfile import programs, readtable
 
 NODE_LIST = r"[A-Za-z0-9_.\[][A-Za-z0-9_.\[\],-]*"
 """Nodes as Slurm writes them: ``n1,n[3-5]``."""
@@ -53,7 +44,7 @@ _JOB = r"[0-9][A-Za-z0-9.-]{0,63}"  # of Slurm digits alone; other engines have 
 _LONGEST_POLL_S = 86400
 _PLAIN = (bool, int, float)
 _TEXT, _TABLE = is_a(str), is_a(dict)
-_IS_KEY = text(KEY)
+_IS_KEY = text(programs.KEY)
 _IS_ARRAY = text(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
 _IS_RUN = text(f"{_PART}(?:/{_PART})*")
 
@@ -127,16 +118,16 @@ FINAL_STATE: tuple[dict[str, Form], dict[str, Form]] = (
 )
 _MARKER: dict[str, Form] = {"schema": is_line, "environment": is_name, "held": each(_TABLE)}
 _FAULT: dict[str, Form] = {"framework": is_name, "run": _IS_RUN, "reason": is_printable}
-_PROGRAM: dict[str, Form] = {"launch": one_of(LAUNCHES), "run": each(is_line, least=1)}
+_PROGRAM: dict[str, Form] = {"launch": one_of(programs.LAUNCHES), "run": each(is_line, least=1)}
 _PROGRAM_LATER: dict[str, Form] = {
     **dict.fromkeys(("workdir", "replicas"), is_line),
     "require": each(is_line),
-    "env": each_key(text(VARIABLE), is_line),
+    "env": each_key(text(programs.VARIABLE), is_line),
     "keys": each_key(_is_own_key, _is_default),
     "words": each_key(_TEXT, each_key(_TEXT, each(is_line))),
     "read": _TABLE,
-    "stop": one_of(STOPS),
-    "local_rank": one_of(LOCAL_RANKS),
+    "stop": one_of(programs.STOPS),
+    "local_rank": one_of(programs.LOCAL_RANKS),
 }
 _READ: dict[str, Form] = {
     **dict.fromkeys(("format", "line", "total"), _TEXT),
@@ -213,7 +204,7 @@ def _check_plain(values: Any, where: str, least: float | None = None) -> None:
         raise Misfit(f"{where}{name} is {reprlib.repr(value)}")
 
 
-def programs_of(tables: Any, cases: Collection[Case]) -> dict[str, UserProgram]:
+def programs_of(tables: Any, cases: Collection[Case]) -> dict[str, programs.UserProgram]:
     """The programs of a manifest; Misfit for a table that no sweep file could have had, and for a
     case whose program is missing, or is started in another way."""
     if not isinstance(tables, dict):
@@ -230,7 +221,7 @@ def programs_of(tables: Any, cases: Collection[Case]) -> dict[str, UserProgram]:
     return found
 
 
-def program_of(name: str, table: Any) -> UserProgram:
+def program_of(name: str, table: Any) -> programs.UserProgram:
     """The program of a manifest's table; Misfit for one that no sweep file could have had."""
     if not is_name(name):
         raise Misfit(f"{reprlib.repr(name)} is no name")
@@ -244,8 +235,8 @@ def program_of(name: str, table: Any) -> UserProgram:
         for key, words_of in table.get("words", {}).items()
     }
     lists = {key: tuple(table.get(key, ())) for key in ("run", "require")}
-    program = UserProgram(name, **{**table, **lists, "words": words, "read": read})
-    for issue in misuses(program):
+    program = programs.UserProgram(name, **{**table, **lists, "words": words, "read": read})
+    for issue in programs.misuses(program):
         raise Misfit(f"program.{name}.{issue}")
     return program
 
