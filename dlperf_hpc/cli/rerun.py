@@ -9,17 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli import messages, options, submission
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.cli.submission import (
-    UnresolvedRuns,
-    announce_report,
-    follow_and_report,
-    starting_after,
-    try_anew,
-    unresolved,
-    wait_and_report,
-)
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, listed, number_of, visible
 from dlperf_hpc.model.result import RunResult, Status
@@ -89,12 +80,12 @@ def taken_by_default(engine: Engine) -> set[str]:
 
 def _not_taken(
     arguments: argparse.Namespace, results: Sequence[RunResult], root: Path
-) -> UnresolvedRuns:
+) -> submission.UnresolvedRuns:
     """The selected runs that ended badly and that this command leaves alone."""
     typed = [("--only", text) for text in arguments.only] + [("--run", t) for t in arguments.run]
     options = "".join(f" {option} {shlex.quote(text)}" for option, text in typed)
     selected = _selected(arguments, results)
-    return unresolved(selected, root, arguments.statuses, options)
+    return submission.unresolved(selected, root, arguments.statuses, options)
 
 
 def _stretch(text: str | None) -> Callable[[int], int]:
@@ -151,11 +142,11 @@ def _rerun(arguments: argparse.Namespace) -> int:
     arguments.statuses = taken_by_default(engine)
     if arguments.status is not None:
         arguments.statuses = _statuses(arguments.status)
-    site = starting_after(arguments.after, engine, site, root.parent)
+    site = submission.starting_after(arguments.after, engine, site, root.parent)
     if arguments.dry_run:
         arrays, _ = _arrays(arguments, ledger, site)
         code = _dry_run(ledger, engine, site, arrays, arguments.json)
-        announce_report(arguments, engine)
+        submission.announce_report(arguments, engine)
         return code
     with ownership.sharing(sharing_group(arguments.site)):
         _check_trust(root, arguments.site)
@@ -191,11 +182,11 @@ def _submit_again(
         more, left = _arrays(arguments, ledger, site, kept_back)
         arrays = (*kept_back, *save_arrays(ledger, more))
         ledger = read_ledger(root)
-        try_anew(root, arrays)
+        submission.try_anew(root, arrays)
         outcome = submit(ledger, site, arrays)
         if arrays and not engine.detached:
-            return follow_and_report(root, site.poll_s, arguments.json)
-    return wait_and_report(
+            return submission.follow_and_report(root, site.poll_s, arguments.json)
+    return submission.wait_and_report(
         ledger, site, adopted, outcome, nothing="nothing to rerun", left=lambda: left.counts,
         arguments=arguments,
     )  # fmt: skip
@@ -203,7 +194,7 @@ def _submit_again(
 
 def _arrays(
     arguments: argparse.Namespace, ledger: Ledger, site: Site, kept_back: Sequence[Array] = ()
-) -> tuple[tuple[Array, ...], UnresolvedRuns]:
+) -> tuple[tuple[Array, ...], submission.UnresolvedRuns]:
     """New arrays of the runs asked for, not yet on disk; not of those that are kept back. And the
     runs that ended badly and stay as they are."""
     from dlperf_hpc.engines.plan import rerun_arrays

@@ -10,20 +10,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli import doctor, messages, options
+from dlperf_hpc.cli import doctor, messages, options, submission
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.rerun import taken_by_default
-from dlperf_hpc.cli.submission import (
-    announce_report,
-    compared,
-    compared_text,
-    follow_and_report,
-    say_held_back,
-    say_refused,
-    starting_after,
-    unresolved_in_sweep,
-    wait_and_report,
-)
 from dlperf_hpc.engines import choose_engine, get_engine
 from dlperf_hpc.engines.base import DEFAULT_BOUND, CheckResult, Engine
 from dlperf_hpc.errors import SiteError, below, nearest, number_of, printable, redacted, visible
@@ -32,7 +21,6 @@ from dlperf_hpc.records.ledger import bound_to
 from dlperf_hpc.records.lines import flatten
 from dlperf_hpc.records.manifest import Array, Manifest, as_read
 from dlperf_hpc.sweepfile.programs import typed_command
-from dlperf_hpc.sweepfile.tomlfile import parse_toml
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Site
@@ -90,6 +78,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _value(text: str) -> Any:
     """A value of the command line: TOML where it reads as TOML, else the text itself."""
+    from dlperf_hpc.sweepfile.tomlfile import parse_toml  # no Python before 3.11 has tomllib
+
     try:
         tables = parse_toml(f"value = {text}")
     except ValueError:
@@ -191,10 +181,10 @@ def _sweep(arguments: argparse.Namespace) -> int:
     manifest = make_manifest(sweep, site, engine.name, bound)
     if arguments.check:
         return doctor.check(manifest, site, arguments.logs, arguments.json)
-    site = starting_after(arguments.after, engine, site, arguments.logs)
+    site = submission.starting_after(arguments.after, engine, site, arguments.logs)
     if arguments.dry_run:
         code = _dry_run(root, manifest, engine, site, arguments.json)
-        announce_report(arguments, engine)
+        submission.announce_report(arguments, engine)
         return code
     with ownership.sharing(site.group):
         return _submit(arguments, sweep, manifest, engine, site, root)
@@ -217,11 +207,11 @@ def _submit(
         if not new:
             wanted = {run.id for run in manifest.runs}
             ledger, arrays = submit.split_arrays(ledger, site, arrays, wanted)
-            say_held_back(root, (run.case for run in ledger.manifest.runs))
+            submission.say_held_back(root, (run.case for run in ledger.manifest.runs))
         outcome = submit.submit(ledger, site, arrays)
         if not engine.detached:
             return _run_here(root, manifest, site, outcome, arguments.json)
-    return wait_and_report(
+    return submission.wait_and_report(
         ledger, site, adopted, outcome,
         nothing="nothing is missing: every run that is asked for has been submitted",
         left=lambda: _left_alone(root, manifest), arguments=arguments,
@@ -252,7 +242,7 @@ def _line_of(result: CheckResult) -> str:
 
 def _left_alone(root: Path, manifest: Manifest) -> dict[str, int]:
     """Tell of the runs that ended badly, which only ``rerun`` takes; how many, by status."""
-    found = unresolved_in_sweep(root, manifest)
+    found = submission.unresolved_in_sweep(root, manifest)
     found.tell(taken_by_default(get_engine(manifest.engine)))
     return found.counts
 
@@ -261,8 +251,8 @@ def _run_here(
     root: Path, manifest: Manifest, site: Site, outcome: SubmitResult, as_json: bool
 ) -> int:
     """Follow the runs until the queue of this process is empty; the lock is held for as long."""
-    say_refused(outcome.refused)
-    code = follow_and_report(root, site.poll_s, as_json)
+    submission.say_refused(outcome.refused)
+    code = submission.follow_and_report(root, site.poll_s, as_json)
     _left_alone(root, manifest)
     return code
 
@@ -273,7 +263,7 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
     for array in planned.arrays:
         bound = bound_to(root, planned, array)
         scripts[array.name] = engine.script(root, array, site, bound)
-    found = compared(root, manifest)
+    found = submission.compared(root, manifest)
     if as_json:
         plan = [_planned(array, scripts[array.name], children) for array in manifest.arrays]
         made: dict[str, Any] = {"sweep": manifest.sweep, "root": str(root), "arrays": plan}
@@ -297,7 +287,7 @@ def _plan_texts(
     for (topology, program), words in children.items():
         yield f"\n{program} on {topology}, each task: {words}"
     if found:
-        yield f"\n{compared_text(found)}"
+        yield f"\n{submission.compared_text(found)}"
     most = engine.max_nodes or sys.maxsize
     wide = dict.fromkeys(str(a.topology) for a in manifest.arrays if a.topology.nodes > most)
     if wide:
