@@ -114,19 +114,24 @@ def bar_of(text: str) -> Bar | None:
     match = _BAR.search(text) or _ENDLESS.search(text)
     if match is None or not _COUNTED.fullmatch(match["unit"]):
         return None
-    time, done = seconds_of(match["elapsed"]), int(match["done"])
-    total = None
+    time, done, total = seconds_of(match["elapsed"]), int(match["done"]), None
     if match["total"].isdigit():
         total = int(match["total"])
     if time is None or (total is not None and done > total):
         return None
+    rate, mean = _rates(match, time, done == total)
     name = text[: match.start()].strip().removesuffix(":")
-    rate, inverse, mean = match["rate"], match["unit"].startswith("s/"), None
-    if done and done == total and rate[0] not in "?0":
-        mean = _mean(done, time, float(rate), inverse)
-    if inverse or rate[0] in "?0":
-        rate = None
     return Bar(name, done, total, time, rate, match["rest"], mean)
+
+
+def _rates(match: re.Match[str], time: float, full: bool) -> tuple[str | None, float | None]:
+    """A bar's rate and, if the bar is full, its mean."""
+    rate, inverse, mean = match["rate"], match["unit"].startswith("s/"), None
+    if rate[0] in "?0":
+        return None, None
+    if full:
+        mean = _mean(int(match["done"]), time, float(rate), inverse)
+    return (None if inverse else rate), mean
 
 
 def _mean(done: int, time: float, figure: float, inverse: bool) -> float | None:
@@ -182,17 +187,18 @@ def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         bar = bar_of(line.text)
     if _LIGHTNING in line.text or (bar and _VERSION in bar.rest):
         builder.state["lightning"] = True
-    if bar and bar.done and not _is_evaluation(bar) and not _STEPS.search(bar.name):
+    if bar and _is_training(bar):
         _read_bar(line, builder, bar)
     elif builder.steps and _VALIDATES in line.text:
         builder.state["over"] = True
 
 
-def _is_evaluation(bar: Bar) -> bool:
-    """Whether a bar is of an evaluation, by its name or by the losses that it shows."""
+def _is_training(bar: Bar) -> bool:
+    """Whether a bar has done iterations of an epoch: by its name, and by the losses it shows."""
+    if not bar.done or _NO_TRAINING.search(bar.name) or _STEPS.search(bar.name):
+        return False
     losses = _LOSSES.findall(bar.rest)
-    of_training = [each for each in losses if not _NO_TRAINING.search(each)]
-    return bool(_NO_TRAINING.search(bar.name) or (losses and not of_training))
+    return not losses or any(not _NO_TRAINING.search(each) for each in losses)
 
 
 def _read_plan(_: Line, builder: ReadingBuilder, found: Groups) -> None:
@@ -231,7 +237,7 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
 # --- program_bars
 
 
-class Program(NamedTuple):
+class ProgramBar(NamedTuple):
     """The bars of a program's training: the ``name`` that they have (with a group ``epoch`` if each
     epoch has a bar), what the program adds, what a bar counts, and whether its rate is the mean
     since it began."""
@@ -244,15 +250,15 @@ class Program(NamedTuple):
 
 
 PROGRAMS = (
-    Program(
+    ProgramBar(
         "ultralytics",
         re.compile(
             r"\s*(?P<epoch>[0-9]{1,9})/[0-9]{1,9} +[0-9.]{1,9}[GM] [-+.0-9aefin ]{1,400} [0-9]{1,6}"
         ),
         counter=Counter.MICRO_STEPS,
     ),
-    Program("sd-scripts", re.compile("steps"), adds="avr_loss=", smooth=False),
-    Program("levanter", re.compile(r"Progress on:train")),
+    ProgramBar("sd-scripts", re.compile("steps"), adds="avr_loss=", smooth=False),
+    ProgramBar("levanter", re.compile(r"Progress on:train")),
 )
 """The one table of bars of programs; what batch they count stands in :data:`LINES`."""
 
@@ -291,11 +297,7 @@ def _read_epoch(line: Line, builder: ReadingBuilder, bar: Bar, epoch: int) -> No
     if epoch < first:
         builder.note_once(line, "an epoch before the file's first one: of another run, not read")
         return
-    if bar.total and bar.total < _FEW and "few" not in builder.state:
-        builder.state["few"] = True
-        why = f"an epoch has {bar.total} iterations, whose last may have fewer images"
-        most = f"the speed may be up to {100 / bar.total:.0f} % too high"
-        builder.note(line, f"{why}: {most}", partly=True)
+    _note_few(line, builder, bar.total or _FEW)
     done = builder.in_epoch(line, epoch - first, bar.done, bar.total)
     latest = builder.last_step()
     again = latest is not None and latest.iteration == done
@@ -307,19 +309,29 @@ def _read_epoch(line: Line, builder: ReadingBuilder, bar: Bar, epoch: int) -> No
     builder.step(line, done, stamp=stamp, stamps=Stamps.ELAPSED, printed=bar.mean)
 
 
+def _note_few(line: Line, builder: ReadingBuilder, iterations: int) -> None:
+    if iterations < _FEW and "few" not in builder.state:
+        builder.state["few"] = True
+        why = f"an epoch has {iterations} iterations, whose last may have fewer images"
+        most = f"the speed may be up to {100 / iterations:.0f} % too high"
+        builder.note(line, f"{why}: {most}", partly=True)
+
+
 def _other_bar(text: str) -> Bar | None:
     """A bar that is not tqdm's. That of a first second is not known to 5 %."""
     match = _THIN.search(text) or _LOGGED.search(text)
     if match is None:
         return None
-    time, done, total = match["elapsed"], int(match["done"]), int(match["total"] or 0) or None
+    time, done, total = match["elapsed"], int(match["done"]), int("0" + match["total"])
     seconds = float(time[:-1]) if time.endswith("s") else seconds_of(time)
-    if seconds is None or (total and done > total):
+    if seconds is None or 0 < total < done:
         return None
-    mean = done / seconds if done == total and seconds >= 1 else None
-    if total and done < total:
+    mean = None
+    if done == total and seconds >= 1:
+        mean = done / seconds
+    if done < total:
         done += 1
-    return Bar(match["name"].strip(), done, total, seconds, None, "", mean)
+    return Bar(match["name"].strip(), done, total or None, seconds, None, "", mean)
 
 
 _NOMINAL = 64  # samples of an optimizer step of YOLOv5; Ultralytics prints ``nbs=``
