@@ -26,6 +26,7 @@ from dlperf_hpc.records import layout, unpacked
 if TYPE_CHECKING:  # a report of nothing but sweeps, or of no sweep, does without
     from dlperf_hpc.logs.crossfiles import FileRuns, RankFile
     from dlperf_hpc.logs.scan.search import OwnFormat, ScanCache, Scanned
+    from dlperf_hpc.logs.scanned import ScannedFile
     from dlperf_hpc.records.collect import Collection
     from dlperf_hpc.records.manifest import Manifest
 
@@ -222,16 +223,19 @@ class UnmanagedLogs:
 
     def _take_runs(self, scanned: Scanned) -> None:
         from dlperf_hpc.logs.crossfiles import RankFile, content_of, rank_name
+        from dlperf_hpc.logs.interpret.segments import parts_of
 
-        where = f"{scanned.source.path}/{scanned.source.member}"
-        found, rank = self._runs_of(scanned, where), rank_name(where.rstrip("/"))
-        if rank is None:
-            self.unread += found.problems
-            self._runs.append(found)
-            return
-        bare = self._runs_of(scanned, rank.bare)
-        label = "/".join(scanned.source.name.split("/")[-2:])
-        self._ranks.append(RankFile(rank, label, content_of(scanned.file), found, bare))
+        source = scanned.source
+        where = f"{source.path}/{source.member}"
+        label, rank = "/".join(source.name.split("/")[-2:]), rank_name(where.rstrip("/"))
+        for part in parts_of(scanned.file):
+            found = self._runs_of(part, source, where)
+            if rank is None:
+                self.unread += found.problems
+                self._runs.append(found)
+            else:
+                bare = self._runs_of(part, source, rank.bare)
+                self._ranks.append(RankFile(rank, label, content_of(part), found, bare))
 
     def _unread(self, scanned: Scanned) -> None:
         """Tell of a file in which no format was recognised."""
@@ -258,17 +262,18 @@ class UnmanagedLogs:
         self.results = crossfiles.with_missing_settings(results)
         self.unread += [*remarks, *copies]
 
-    def _runs_of(self, scanned: Scanned, where: str) -> FileRuns:
+    def _runs_of(self, file: ScannedFile, source: Source, where: str) -> FileRuns:
         """The runs of a file by the settings in a path, and what keeps it from having any."""
         from dlperf_hpc.logs.crossfiles import FileRuns
         from dlperf_hpc.logs.interpret.interpretation import interpret
         from dlperf_hpc.logs.names import facts_of_path, variant_of_path
 
         named = facts_of_path(where)
-        found = interpret(scanned.file, named, variant_of_path(where), self._stated, self._rule)
-        problems = tuple(f"{scanned.source.name}: {problem}" for problem in found.problems)
+        found = interpret(file, named, variant_of_path(where), self._stated, self._rule)
+        parts = [note.text for note in file.notes if not note.line and note.partly]
+        problems = tuple(": ".join([source.name, *parts, each]) for each in found.problems)
         repeat = any(fact.name == "repeat" for fact in named)
-        return FileRuns(found.results, scanned.source, problems, repeat)
+        return FileRuns(found.results, source, problems, repeat)
 
     def _own(self, source: Source) -> None:
         from dlperf_hpc.records import logfile, record, store

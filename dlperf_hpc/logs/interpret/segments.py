@@ -14,7 +14,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import compress
 from operator import gt, sub, truediv
 from statistics import median, median_low
@@ -25,10 +25,12 @@ from dlperf_hpc.logs.scanned import (
     GAPS,
     LogStep,
     LogSteps,
+    Note,
     Numbers,
     Pause,
     Printed,
     Reading,
+    ScannedFile,
     Stamps,
     Total,
     Unit,
@@ -61,6 +63,52 @@ that began later."""
 _NO_RANK = GAPS[LogStep._fields.index("rank")][1]
 
 _T = TypeVar("_T", LogStep, Total, Pause)
+
+
+def parts_of(file: ScannedFile) -> list[ScannedFile]:
+    """The file, cut where the lines of one program end before another's begin, as if each had a
+    file of its own. Formats whose lines stand among each other's are of one program, and so is a
+    bar, or a format without steps."""
+    spans: list[tuple[int, int]] = []
+    for first, last in sorted(map(_span, filter(_is_program, file.readings))):
+        if spans and first <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(last, spans[-1][1]))
+        else:
+            spans.append((first, last))
+    if len(spans) < 2:
+        return [file]
+    return [_part(file, spans, at) for at in range(len(spans))]
+
+
+def _is_program(reading: Reading) -> bool:
+    return len(reading.steps) > 1 and reading.stamps is not Stamps.ELAPSED
+
+
+def _span(reading: Reading) -> tuple[int, int]:
+    """A reading's first and last line."""
+    lines = reading.steps.numbers("line")
+    totals = [total.line for total in reading.totals]
+    return min([*lines[:1], *totals], default=0), max([reading.steps.last_line(), *totals])
+
+
+def _part(file: ScannedFile, spans: Sequence[tuple[int, int]], at: int) -> ScannedFile:
+    """The lines of one program in a file of several. Its settings stand behind the program before
+    it, and what it broke of before the next one."""
+    begin, until = (spans[at][0] if at else 1), file.end_line
+    since, end = (spans[at - 1][1] if at else 0), until
+    if at + 1 < len(spans):
+        until, end = spans[at][1], spans[at + 1][0] - 1
+    own = [reading for reading in file.readings if begin <= _span(reading)[0] <= end]
+    why = f"lines {since + 1} to {until} are of one of {len(spans)} programs in this file"
+    return replace(
+        file,
+        end_line=end,
+        cut=file.cut and end == file.end_line,
+        readings=tuple(own),
+        facts=tuple(fact for fact in file.facts if since < fact.line <= until),
+        troubles=tuple(trouble for trouble in file.troubles if begin <= trouble.line <= end),
+        notes=(*(note for note in file.notes if since < note.line <= until), Note(0, why, True)),
+    )
 
 
 @dataclass(frozen=True)

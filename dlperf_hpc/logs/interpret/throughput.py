@@ -11,7 +11,6 @@ the two differ by more than 5 %, :func:`disagreement` names the factor that lies
 from __future__ import annotations
 
 import math
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +19,7 @@ from typing import Any
 from dlperf_hpc.logs.interpret.figures import figure
 from dlperf_hpc.logs.interpret.rules import Basis, WindowRule
 from dlperf_hpc.logs.interpret.segments import NoFigure, Segment, WindowFigure, segments_of
+from dlperf_hpc.logs.names import alike
 from dlperf_hpc.logs.scanned import FACTS, Counter, Fact, Reading, Scope, Unit
 from dlperf_hpc.model.case import Topology
 
@@ -31,7 +31,6 @@ _WHY = {
     USER: "the command line counts",
     NAME: "the former counts",
 }
-_SAME_MODEL = {"rn50": "resnet50", "r50": "resnet50", "rn": "resnet"}
 _PER_NODE = 8  # devices of a node, where no source states them
 
 Values = Mapping[str, Any]
@@ -125,7 +124,7 @@ def _label(name: str, claims: Sequence[_Claim], warnings: list[str]) -> _Claim:
     if NAME not in by_source or LOG not in by_source:
         return claims[0]
     log, named = by_source[LOG], by_source[NAME]
-    if any(_alike(named.value, claim.value) for claim in claims if claim.source == LOG):
+    if any(alike(named.value, claim.value) for claim in claims if claim.source == LOG):
         return named
     warnings.append(f"{name}: {log}, {named}: {_WHY[LOG]}")
     return log
@@ -133,17 +132,6 @@ def _label(name: str, claims: Sequence[_Claim], warnings: list[str]) -> _Claim:
 
 _CHOOSE = {"framework": _label, "model": _label}
 """One thing has several labels, so that they rarely contradict."""
-
-
-def _alike(one: Any, other: Any) -> bool:
-    """``rn50`` and ``resnet50_v1.5`` are one model, ``ngc/tensorflow`` and ``tensorflow`` alike."""
-    a, b = _plain(one), _plain(other)
-    return a in b or b in a
-
-
-def _plain(label: Any) -> str:
-    parts = re.split(r"[^a-z0-9]+", str(label).casefold())
-    return "".join(_SAME_MODEL.get(part, part) for part in parts)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -162,9 +150,9 @@ def _agree_on_tokens(best: dict[str, _Claim], warnings: list[str]) -> None:
     """The sequences of an optimizer step by its tokens, where these are a whole number."""
     tokens, length = best.get("global_tokens"), best.get("seq_len")
     if tokens is not None and length is not None and tokens.value % length.value == 0:
-        claims = [replace(tokens, value=tokens.value // length.value)]
-        claims += [best[name] for name in ("global_batch",) if name in best]
-        best["global_batch"] = _best("global_batch", claims, warnings)
+        batch = replace(tokens, value=tokens.value // length.value)
+        stated = best.get("global_batch", batch)
+        best["global_batch"] = _best("global_batch", [batch, stated], warnings)
 
 
 def _agree_on_replicas(best: dict[str, _Claim], warnings: list[str]) -> None:
@@ -178,8 +166,7 @@ def _agree_on_replicas(best: dict[str, _Claim], warnings: list[str]) -> None:
     if devices is None and count % stated.get("gpus_per_node", 1):
         return
     if devices is None or devices % count:
-        claims = [replicas, *(best[name] for name in ("devices",) if name in best)]
-        best["devices"] = _best("devices", claims, warnings)
+        best["devices"] = _best("devices", [replicas, best.get("devices", replicas)], warnings)
     elif devices > count:
         warnings.append(
             f"the log counts {count} copies of the model, on {devices} devices: each copy is taken "
@@ -316,8 +303,9 @@ def converted(figure: WindowFigure, values: Values, counter: Counter, processes:
     """
     assumed: list[str] = []
     unit, printed = Unit.SAMPLES_PER_S, figure.printed
-    if figure.unit is Unit.ITERATIONS_PER_S and _only_tokens(figure, values):
-        factor, unit = float(values["global_tokens"]), Unit.TOKENS_PER_S
+    tokens = None if figure.batch or "global_batch" in values else values.get("global_tokens")
+    if figure.unit is Unit.ITERATIONS_PER_S and tokens:
+        factor, unit = float(tokens), Unit.TOKENS_PER_S
     elif figure.unit is Unit.ITERATIONS_PER_S:
         # all devices do an iteration together, whoever prints its time
         factor = figure.batch or samples_per_iteration(values, counter, assumed)
@@ -334,11 +322,6 @@ def converted(figure: WindowFigure, values: Values, counter: Counter, processes:
         per_printed = factor * _TIMES[printed.unit] / printed.scale
     name = printed.name if unit is Unit.OWN else ""
     return Converted(figure.value * factor, per_printed, tuple(assumed), unit, name)
-
-
-def _only_tokens(figure: WindowFigure, values: Values) -> bool:
-    """Whether the tokens of an iteration are stated, and how many sequences these are is not."""
-    return "global_tokens" in values and "global_batch" not in values and figure.batch is None
 
 
 def samples_per_iteration(values: Values, counter: Counter, assumed: list[str]) -> float:
