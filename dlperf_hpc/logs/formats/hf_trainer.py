@@ -232,6 +232,8 @@ def _read_bar(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     bar = bar_of(line.text)
     if bar is None:
         return
+    if bar.name == "Steps":
+        builder.framework = "diffusers"
     figures = _written(line, builder, bar)
     if bar.done:
         _hold(line, builder, lambda at: _add_bar(at, builder, bar, figures))

@@ -323,6 +323,7 @@ def test_scripts_without_a_trainer_are_read_by_their_bar(name: str) -> None:
     ran = result(TRAINING + drawn + others)
     assert ran.samples_per_s == pytest.approx(64 / 1.5)
     assert str(ran.run.case.topology) == "1n2g"
+    assert ran.run.case.framework == ("diffusers" if name else "transformers")
 
 
 BANNER = r"""==((====))==  Unsloth - 2x faster free finetuning | Num GPUs used = 1
