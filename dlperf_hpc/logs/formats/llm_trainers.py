@@ -267,7 +267,8 @@ def _read_setting(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 
 _TUNE = (
-    LinePattern(rf"\bValidation loss: {NUMBER}\s*$", pause="evaluation"),
+    LinePattern("batch_size: (?<=.batch_size: )", passed_over=True),
+    LinePattern(rf"{word('Validation loss: ')}{NUMBER}\s*$", pause="evaluation"),
     LinePattern(r"Saving checkpoint\. This may take ", pause="checkpoint"),
     LinePattern(
         r"^(?:gradient_accumulation_steps: (?P<accumulation>[0-9]{1,9})"

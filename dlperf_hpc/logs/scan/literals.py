@@ -44,6 +44,10 @@ class Literals:
         self._strings = list(texts)
         self._texts = [text.encode() for text in self._strings]
         self._shared = [text.encode() for text in shared]
+        self._sharing = {
+            part: frozenset(n for n, text in enumerate(self._texts) if part in text)
+            for part in self._shared
+        }
         self._exact = BytesAhoCorasick(self._texts)
         self._single = [frozenset([number]) for number in range(len(self._texts))]
         self._beginning = defaultdict[int, list[bytes]](list)
@@ -70,12 +74,13 @@ class Literals:
 
     def _sought(self, literals: Sequence[int]) -> list[tuple[bytes, int]]:
         """The strings by which literals are found, and their numbers."""
-        found, left = [], list(literals)
+        found, left = [], dict.fromkeys(literals)
         for number, text in enumerate(self._shared, len(self._texts)):
-            others = [literal for literal in left if text not in self._texts[literal]]
-            if len(left) - len(others) > 1:
+            those = self._sharing[text] & left.keys()
+            if len(those) > 1:
                 found.append((text, number))
-                left = others
+                for literal in those:
+                    del left[literal]
         return [*found, *((self._texts[literal], literal) for literal in left)]
 
     def _made(self, literals: tuple[int, ...]) -> Group:
