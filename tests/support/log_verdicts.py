@@ -18,7 +18,7 @@ NEARLY, NEARLY_BY_BAR = 0.02, 0.04
 than 2 % from that is not told of, nor are pauses that no line names, together less than 2 %."""
 
 CAUSES = (
-    *("evaluation", "checkpoint", "batch changes", "clock", "whole seconds", "rounded"),
+    *("evaluation", "checkpoint", "batch changes", "goes backward", "whole seconds", "rounded"),
     *("epochs are in the window", "samples that were planned"),
 )
 """Words of a warning that names why a speed may be wrong."""
@@ -44,7 +44,8 @@ def _of_run(made: Course, run: RunResult) -> tuple[str, str]:
     whole_seconds = run.external.basis == "clock" and run.external.format in _BARS
     if abs(error) <= (NEARLY_BY_BAR if whole_seconds else NEARLY):
         return "right", told
-    said = any(cause in warning for warning in run.warnings for cause in CAUSES)
+    causes = (*CAUSES, "over those by clock") if made.jump else CAUSES
+    said = any(cause in warning for warning in run.warnings for cause in causes)
     return "said" if said else "silent", told
 
 

@@ -246,17 +246,19 @@ def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:
 
 
 def _without_pauses(reading: Reading, total: Total) -> tuple[float, str]:
-    """The factor to a total without the pauses in its time, and what to say of them."""
-    known = _counts_of(reading, total).get("seconds")
+    """The factor to a total without the pauses in its time whose length is known, and what to say
+    of all."""
+    seconds = _counts_of(reading, total).get("seconds")
     since = max((each.line for each in reading.totals if each.line < total.line), default=0)
-    own = []
-    for pause in reading.pauses:
-        if since < pause.line <= total.line and pause.printed:
-            own.append(pause._replace(after=0, seconds=pause.seconds if known else None))
-    net = less_pauses(own, array("q", [0, 1]), [known or 1.0])
+    pauses = [each for each in reading.pauses if since < each.line <= total.line and each.printed]
+    known = [each._replace(after=0) for each in pauses if seconds and each.seconds is not None]
+    warning = ""
+    if len(known) < len(pauses):
+        warning = "evaluations or checkpoints of unknown length are in the time of the total"
+    net = less_pauses(known, array("q", [0, 1]), [seconds or 1.0])
     if not net.spent[0] > 0:
         raise NoFigure(f"line {total.line}: nothing is left of its time, {net.warning}")
-    return (known or 1.0) / net.spent[0], net.warning
+    return (seconds or 1.0) / net.spent[0], warning or net.warning
 
 
 def _share(ways: Sequence[tuple[float, str]], before: float | None) -> tuple[float, str]:

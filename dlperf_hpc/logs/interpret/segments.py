@@ -384,8 +384,8 @@ class Net(NamedTuple):
 
 def less_pauses(pauses: Sequence[Pause], ends: Numbers, spent: Sequence[float]) -> Net:
     """``spent`` are the seconds between each two of the iterations ``ends``. Pauses whose length is
-    known are taken off; an interval with another is left out, unless these are more than half of
-    the window. NoFigure if pauses are longer than the interval that holds them."""
+    known are taken off; an interval with another is left out. NoFigure if these are more than half
+    of the window, or if pauses are longer than the interval that holds them."""
     within = [pause for pause in pauses if ends[0] <= pause.after < ends[-1]]
     apart, less, warnings = differences(ends), _lengths(within, ends), []
     if any(map(gt, less, [seconds + _CLOCK_STEP_S for seconds in spent])):
@@ -394,10 +394,9 @@ def less_pauses(pauses: Sequence[Pause], ends: Numbers, spent: Sequence[float]) 
     counts = list(map(math.isfinite, less))
     left_out = sum(apart) - sum(compress(apart, counts))
     if left_out > (1 - SPAN) * sum(apart):
-        warnings.append(f"{_listed(within)} of unknown length in the window: the speed is too low")
-        less = _lengths([pause for pause in within if pause.seconds], ends)
-        counts = [True] * len(less)
-    elif left_out:
+        why = f"{_listed(within)} of unknown length beside {left_out} of {sum(apart)} iterations"
+        raise NoFigure(f"{why} of the window")
+    if left_out:
         warnings.append(f"without {left_out} iterations, for unknown times of {_listed(within)}")
     if taken := math.fsum(compress(less, counts)):
         known = [pause for pause in within if pause.seconds]

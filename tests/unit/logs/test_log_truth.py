@@ -118,8 +118,10 @@ def test_megatrons_evaluations(told: int) -> None:
         assert ran.samples_per_s == pytest.approx(8.0, rel=1e-3)
         assert any("evaluation (" in warning for warning in ran.warnings)
     every = run(megatron(course(evaluated=10, every=10)))
-    assert every.samples_per_s == pytest.approx(8 * 10 / 30, rel=1e-3)
-    assert any("of unknown length" in warning for warning in every.warnings)
+    assert every.samples_per_s is None and "of unknown length" in every.reason
+    by_timer = run(megatron(course(evaluated=10, every=10, style=1)))
+    assert by_timer.samples_per_s == pytest.approx(8.0)
+    assert by_timer.external is not None and by_timer.external.basis == "printed"
 
 
 @pytest.mark.parametrize("every", [10, 100])
