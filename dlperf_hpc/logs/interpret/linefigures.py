@@ -400,9 +400,12 @@ def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         raise NoFigure("the printed running averages leave no time for the window")
     rows = set(points.rows[window.first + 1 : window.last + 1])
     steps = rated.where([row in rows for row in range(len(rated))])
-    net = _without_pauses(segment, array("q", [ends[window.first], ends[window.last]]))
     found = _timed(rule, reading, window, ends, (covered, seconds), steps)
-    return replace(found, warnings=(*found.warnings, *filter(None, [net.warning])))
+    for pause in segment.pauses:
+        if pause.printed and ends[window.first] <= pause.after < ends[window.last]:
+            warning = f"the time of the printed means holds the time of {pause.what}s too"
+            return replace(found, warnings=(*found.warnings, warning))
+    return found
 
 
 def _of_lines(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
