@@ -85,7 +85,7 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
     if coarse and 1 / seconds > _TOO_COARSE:
         enough = math.ceil(iterations / seconds / _TOO_COARSE)
         raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
-    warnings = (window.warning, coarse, net.warning, _between_epochs(reading, steps))
+    between = _between_epochs(reading, steps)
     uneven = of_long_intervals(net, 1.0 if _are_whole(stamps) else 0.0)
     return WindowFigure(
         rule=rule,
@@ -99,7 +99,7 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         elapsed_s=seconds,
         times=functools.partial(_times, stamps, kind, numbers),
         lacking=window.lacking,
-        warnings=tuple(filter(None, (*warnings, uneven))),
+        warnings=tuple(filter(None, (window.warning, coarse, net.warning, between, uneven))),
     )
 
 
@@ -261,7 +261,9 @@ def _since_last(rule: WindowRule, reading: Reading, segment: Segment) -> WindowF
     steps = segment.steps[window.first + 1 - offset : window.last + 1 - offset]
     apart = differences(ends[window.first : window.last + 1])
     figures = steps.numbers("printed")
-    net = _without_pauses(segment, ends[window.first : window.last + 1])
+    # How much of a pause is in a figure is not known.
+    own = [pause._replace(seconds=None) for pause in segment.pauses if pause.printed]
+    net = less_pauses(own, ends[window.first : window.last + 1], [math.inf] * len(apart))
     if len(rated) < len(segment.steps) or not all(net.counts):
         there = [rate(value, reading.printed) is not None for value in figures]
         there = list(map(and_, there, net.counts))
@@ -272,13 +274,6 @@ def _since_last(rule: WindowRule, reading: Reading, segment: Segment) -> WindowF
     found = _timed(rule, reading, window, ends, (covered, seconds), steps)
     warnings = (*found.warnings, *filter(None, [net.warning]))
     return replace(found, times=lambda: [1 / each for each in rates], warnings=warnings)
-
-
-def _without_pauses(segment: Segment, ends: Numbers) -> Net:
-    """Which of the intervals between ``ends`` count by the printed figures: how much of a pause is
-    in one of these is not known."""
-    own = [pause._replace(seconds=None) for pause in segment.pauses if pause.printed]
-    return less_pauses(own, ends, [math.inf] * (len(ends) - 1))
 
 
 def _timed(
