@@ -17,7 +17,6 @@ from dlperf_hpc.logs.interpret.segments import (
     DAY_S,
     SPAN,
     YEAR_S,
-    Net,
     NoFigure,
     Segment,
     WindowFigure,
