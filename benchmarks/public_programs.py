@@ -120,6 +120,20 @@ PROGRAMS = (
         more=("--gradient_checkpointing", "False"),
     ),
     Program(
+        "trl_dpo",
+        {
+            "launch": "torchrun",
+            "run": [
+                *("-m", "trl.scripts.dpo", "--model_name_or_path", "{D}/llama"),
+                *("--dataset_name", "{D}/pairs", "--output_dir", "{scratch}", "--use_cpu"),
+                *("--max_steps", "{steps}", "--per_device_train_batch_size", "{batch_size}"),
+                *("--logging_steps", "1", "--report_to", "none", "--save_strategy", "no"),
+                *("--bf16", "False", "--gradient_checkpointing", "False"),
+            ],
+        },
+        2,
+    ),
+    Program(
         "accelerate_nlp",
         {
             "launch": "accelerate",
@@ -135,7 +149,8 @@ PROGRAMS = (
         "fabric_mnist",
         {
             "launch": "torchrun",
-            "run": [
+            "run": [  # all processes print
+                *("--local-ranks-filter", "0", "--role", "rank", "--tee", "3"),
                 "{D}/lightning/examples/fabric/image_classifier/train_fabric.py",
                 *("--batch-size", "{batch_size}", "--log-interval", "1", "--epochs", "2"),
             ],
@@ -213,7 +228,7 @@ PROGRAMS = (
         },
         128,
         (1,),
-        warmup=90,
+        warmup=180,  # the second epoch too: its validation is compiled in the first
         iterations=90,
     ),
     Program(
@@ -315,6 +330,10 @@ def make_texts(data: Path, dice: random.Random) -> None:
     rows = [{"text": words_of_noise(dice, 60)} for _ in range(1000)]
     (data / "texts").mkdir()
     (data / "texts" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    names = ("prompt", "chosen", "rejected")
+    rows = [{name: words_of_noise(dice, 20) for name in names} for _ in range(500)]
+    (data / "pairs").mkdir()
+    (data / "pairs" / "train.jsonl").write_text("\n".join(map(json.dumps, rows)))
     glue = data / "nyu-mll" / "glue" / "mrpc"
     glue.mkdir(parents=True)
     for split, number in (("train", 2000), ("validation", 32)):

@@ -95,10 +95,15 @@ def wrapped_loop(session: Session, guard: Watchdog, iterations: int) -> int:
     return timed_loop(session, iterations, guard.beat)
 
 
+SETTLES = 5  # iterations after a Timer's window has begun, with its log and facts: caches are cold
+
+
 def untimed_loop(session: Session, clock: Callable[[], int], iterations: int) -> int:
     """The loop without a Timer; nanoseconds of ``clock``."""
-    begun = clock()
-    for _ in range(iterations):
+    begun = 0
+    for number in range(SETTLES + iterations):
+        if number == SETTLES:
+            begun = clock()
         session.iterate()
     return clock() - begun
 
@@ -106,12 +111,13 @@ def untimed_loop(session: Session, clock: Callable[[], int], iterations: int) ->
 def timer_loop(session: Session, logs: str, clock: Callable[[], int], iterations: int) -> int:
     """The same loop under ``dlperf_hpc.Timer``; nanoseconds of iterations within its window. What
     the Timer does as its window begins and ends, as writing its log, is not in them."""
-    timer = Timer(batch_size=1, warmup=1, iterations=iterations + 1, logs=logs, quiet=True)
+    last = 1 + SETTLES + iterations
+    timer = Timer(batch_size=1, warmup=1, iterations=last, logs=logs, quiet=True)
     begun = ended = 0
     for number, _ in enumerate(timer(itertools.repeat(None))):
-        if number == 1:
+        if number == last - iterations:
             begun = clock()
-        if number == 1 + iterations:
+        if number == last:
             ended = clock()
         session.iterate()
         timer.loss(session._loss)  # type: ignore[attr-defined]

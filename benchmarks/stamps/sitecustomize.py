@@ -2,7 +2,7 @@
 
 In a process with STAMPS in its environment, the moments in which iterations ended are written into
 a file of that directory, in nanoseconds since 1970, a line each: the steps of the first optimizer
-of PyTorch's that steps, or the ends of Keras' batches.
+of PyTorch's that steps, or the ends of Keras' batches and epochs.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ class Stamps:
         self.file: int | None = None
         self.first: Any = None
 
-    def stamp(self) -> None:
+    def stamp(self, moment: int) -> None:
         if self.file is None:
             name = f"{os.environ.get('RANK', '0')}.{os.getpid()}.stamps"
             path = os.path.join(os.environ["STAMPS"], name)
             self.file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
-        os.write(self.file, b"%d\n" % time.time_ns())
+        os.write(self.file, b"%d\n" % moment)
 
     def of_steps(self, module: Any) -> None:
         """Of ``torch.optim.optimizer``."""
@@ -37,20 +37,29 @@ class Stamps:
             if self.first is None:
                 self.first = optimizer
             if self.first is optimizer:
-                self.stamp()
+                self.stamp(time.time_ns())
 
         module.register_optimizer_step_post_hook(stepped)
 
     def of_batches(self, module: Any) -> None:
-        """Of ``keras.src.callbacks.callback_list``."""
-        ended = module.CallbackList.on_train_batch_end
+        """Of ``keras.src.callbacks.callback_list``. An epoch's last batch ends as the epoch does,
+        validation and all: then its line is printed."""
+        callbacks, moments = module.CallbackList, list[int]()
+        batch_ended, epoch_ended = callbacks.on_train_batch_end, callbacks.on_epoch_end
 
-        @functools.wraps(ended)
-        def wrapped(*words: Any, **named: Any) -> Any:
-            self.stamp()
-            return ended(*words, **named)
+        @functools.wraps(batch_ended)
+        def of_batch(*words: Any, **named: Any) -> Any:
+            moments.append(time.time_ns())
+            return batch_ended(*words, **named)
 
-        module.CallbackList.on_train_batch_end = wrapped
+        @functools.wraps(epoch_ended)
+        def of_epoch(*words: Any, **named: Any) -> Any:
+            for moment in [*moments[:-1], time.time_ns()]:
+                self.stamp(moment)
+            moments.clear()
+            return epoch_ended(*words, **named)
+
+        callbacks.on_train_batch_end, callbacks.on_epoch_end = of_batch, of_epoch
 
 
 def without_devices(module: Any) -> None:

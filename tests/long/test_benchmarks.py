@@ -46,6 +46,8 @@ def test_wrapper_cost(capsys: pytest.CaptureFixture[str]) -> None:
     assert "round   6  wrapper / bare" in text and "96.9% interval" in text
     control = run("wrapper_cost.py", f"{small} --control")
     assert control["compared"] == "bare / bare" and len(control["ratios"]) == 6
+    timer = run("wrapper_cost.py", f"{small} --timer --cpu-time")
+    assert timer["compared"] == "timer / untimed" and len(timer["ratios"]) == 6
 
 
 def test_verdict_of_wrapper_cost() -> None:
