@@ -619,7 +619,7 @@ def clock(now: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
 @program(RIGHT, read=STAMPED)
 def whole_seconds(p: Program) -> None:
     for _ in range(200):
-        done = p.train(0.0961)
+        done = p.train(0.2961)
         p.say(f"{clock(p.now())} step {done}")
 
 
@@ -640,7 +640,7 @@ def samples_of_a_round_batch(p: Program) -> None:
 def whole_seconds_and_buffered(p: Program) -> None:
     rows = []
     for _ in range(200):
-        done = p.train(0.0961)
+        done = p.train(0.2045)
         rows.append(f"{clock(p.now())} step {done}")
     for row in rows:
         p.say(row)

@@ -181,8 +181,6 @@ def test_a_pattern_in_the_log_reads_it(tmp_path: Path) -> None:
     assert found.samples_per_s == pytest.approx(80)
     (said,) = found.warnings
     assert said.startswith("no line states the ranks or the global batch")
-    both = [line for pair in zip(steps(30), steps(30, rank=1)) for line in pair]
-    assert read(tmp_path, both, table=TOLD).warnings == ()
     window = found.external
     assert window is not None and (window.basis, window.first, window.last) == ("arrival", 5, 25)
     assert window.format == "read:mine" and window.check == pytest.approx(80)
