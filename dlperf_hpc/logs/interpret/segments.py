@@ -53,7 +53,7 @@ UNSURE = "?"
 """What the digest of a window begins with that other runs may have as well."""
 
 _CLOCK_STEP_S = 1.0  # by which the difference of two clocks of whole seconds may be off
-_SLOW, _FAR = 1.1, 6.0  # times the usual time, and its median deviations: longer is no noise
+_FAR = 6.0  # median deviations from the usual time: longer is no noise
 _UNEVEN = 0.02  # of a window: what such intervals have more is said
 _NEARLY = 0.9  # of the window: a warning is given of less
 _SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2, Stamps.ELAPSED: 0.0}
@@ -419,10 +419,11 @@ def of_long_intervals(net: Net, error: float) -> str:
     else than training is in its time; '' without such. ``error`` is that of an interval (s)."""
     times, more = list(map(truediv, net.spent, net.apart)), []
     usual = median(times)
-    longest = max(usual * _SLOW, usual + _FAR * median([abs(each - usual) for each in times]))
+    spread = median([abs(each - usual) for each in times])
     for seconds, iterations in zip(net.spent, net.apart):
-        if seconds - error > longest * iterations:
-            more.append(seconds - error - usual * iterations)
+        noise = max(0.1 * usual * iterations, _FAR * (spread * iterations - error))
+        if seconds - error > usual * iterations + noise:
+            more.append(seconds - usual * iterations)
     if math.fsum(more) <= _UNEVEN * math.fsum(net.spent):
         return ""
     return (
