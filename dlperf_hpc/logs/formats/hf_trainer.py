@@ -263,7 +263,8 @@ def _add_bar(line: Line, builder: ReadingBuilder, bar: Bar, figures: _Figures) -
     """A step, or a bar of something else: an evaluation's, unless its end is told of as well."""
     latest, state = builder.last_step(), builder.state
     if bar.total != _total_of(builder):
-        state["other_bar"] = latest is not None and bar.done != bar.total
+        # A full one may be drawn again behind the end of the evaluation.
+        state["other_bar"] = state.get("other_bar") or (bool(latest) and bar.done != bar.total)
         return
     if latest and _goes_back(latest, bar):
         if latest.iteration == bar.total:  # a full bar alone, drawn again below the training's

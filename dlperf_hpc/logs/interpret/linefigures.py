@@ -78,7 +78,7 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         raise NoFigure(f"{lines} {same}", expected=whole)
     if arrival:
         _refuse_buffered(elapsed(stamps, kind), _times(stamps, kind, numbers))
-    coarse = _coarse(stamps, seconds / (1 + net.counts.count(False)))
+    coarse = _coarse(stamps, seconds, pieces=1 + net.counts.count(False))
     if rule.fine and _coarse(stamps, seconds, _FINE):
         raise NoFigure(f"the stamps are whole seconds, the window {seconds:.0f} s", expected=True)
     if coarse and 1 / seconds > _TOO_COARSE:
@@ -156,14 +156,14 @@ def _refuse_buffered(seconds: array[float], times: Sequence[float]) -> None:
     )
 
 
-def _coarse(stamps: Sequence[float], seconds: float, most: float = _COARSE) -> str:
+def _coarse(stamps: Sequence[float], seconds: float, most: float = _COARSE, pieces: int = 1) -> str:
     """What to say of a window of ``seconds`` between stamps that are whole seconds; '' if it is
     long enough for these: they are off by ``most`` of it or less."""
-    if 1 / seconds <= most or not _are_whole(stamps):
+    if pieces / seconds <= most or not _are_whole(stamps):
         return ""
     return (
         f"the stamps are whole seconds and the window is {seconds:.0f} s: the speed may be "
-        f"off by {100 / seconds:.0f} %"
+        f"off by {100 * pieces / seconds:.0f} %"
     )
 
 
