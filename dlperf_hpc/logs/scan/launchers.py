@@ -48,7 +48,6 @@ _FEWEST = 3
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ANSI_BYTES = re.compile(_ANSI.pattern.encode())
 _TORCHRUN = r"\[(?:rank(?P<global>[0-9]{1,9})|default(?P<local>[0-9]{1,9}))\]: ?"
-_IS_TORCHRUN = re.compile(_TORCHRUN)
 _UNMISTAKABLE = re.compile(rf"(?:{STAMP})?{TAG} ?|{_TORCHRUN}")
 _TORCHRUN_STARTS = ("[rank", "[default")
 _MARKS = ("\x1b", "]<std", *_TORCHRUN_STARTS)
@@ -88,7 +87,7 @@ _NO_HOSTS = frozenset(
 )
 # What may be a line's prefix, on the bytes of a whole head: quick, and misses only named hosts.
 _CANDIDATE = re.compile(
-    rb"\n(?:(?:[^\t\n]{1,200}\t[^\t\n]{1,200}\t)?[0-9]{4}-[0-9-]{5}T[0-9:]{8}"
+    rb"\n(?:[0-9]{4}-[0-9-]{5}T[0-9:]{8}"
     rb"|[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8}[ .]|[A-Z][a-z]{2} [0-9-]{10} |[0-9]{9,10}\.[0-9]{6} "
     rb"|\[ {0,8}[0-9.]{8,20}\] |\[pod/|[a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,190} [a-z]"
     rb"|[A-Za-z0-9][A-Za-z0-9_.-]{0,100}(?:[-_][0-9]{1,4} {1,60}| {2,60})\|"
@@ -234,6 +233,8 @@ def _sample(head: bytes) -> bytes:
 
 def _may_have_form(head: bytes) -> bool:
     """Whether lines may have a form of prefix: a quick test, since most files have none."""
+    if b"\t20" in head:  # GitHub's stamp may stand behind the names of a job and a step
+        return True
     lines = head.count(b"\n") - len(_BLANK.findall(head)) - 1
     middle = max(head.rfind(b"\n", 0, len(head) // 2), 0)
     candidates = len(_CANDIDATE.findall(head, 0, middle + 1))
@@ -245,7 +246,7 @@ def _may_have_form(head: bytes) -> bool:
 
 def _form(lines: list[str], named: frozenset[str]) -> Form | None:
     """The form that most of the lines begin with."""
-    for form in (Form("torchrun", _IS_TORCHRUN), Form(CONTAINER, _CONTAINER)):
+    for form in (Form("torchrun", re.compile(_TORCHRUN)), Form(CONTAINER, _CONTAINER)):
         if _most(sum([form.pattern.match(line) is not None for line in lines]), lines):
             return form
     return (
@@ -383,7 +384,6 @@ _COMMAND = re.compile(
 _IS_PROGRAM = re.compile(r"(?:\S{0,500}/)?(?:python[0-9.]{0,8}|\S{1,500}\.(?:py|sh))")
 _QUOTES = "'\"\\"
 _NUMBER = re.compile(r"(?:ppr:)?([0-9]{1,6})(?:[:-](?:\1(?![0-9])|(?:node|host)\b.*))?")
-_MOST_WORDS = 1000
 _BATCH = re.compile(r"--per_device_train_batch_size[= ]{1,2}['\"]?([0-9]{1,7})\b")
 _ELASTIC = re.compile(r"^\s*(min_nodes|max_nodes|nproc_per_node)\s*: ([0-9]{1,5})\s*$")
 _PROGRAM = re.compile(r"\.py\b|\bpython|\btorchrun\b|\baccelerate launch\b")
@@ -432,7 +432,7 @@ def _topology_of(text: str) -> dict[str, int]:
 def _options(words: Iterable[str], says: Mapping[str, str]) -> dict[str, str]:
     """The values of options before the program, by what they say."""
     found, waits = {}, ""
-    for word in itertools.islice(words, _MOST_WORDS):
+    for word in itertools.islice(words, 1000):
         bare = word.strip(_QUOTES)
         name, given, value = bare.partition("=")
         key = name.lstrip("-").replace("_", "-")
