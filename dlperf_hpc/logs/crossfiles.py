@@ -258,9 +258,10 @@ def _completeness(file: FileRuns) -> tuple[bool, int, int]:
 
 
 def _contradict(one: RunResult, other: RunResult) -> bool:
-    """Whether a setting of one run is another one in the other."""
+    """Whether a setting of one run is another one in the other. Tags are any words of a name."""
     mine, theirs = vars(one.run.case), vars(other.run.case)
-    return any(mine[name] and theirs[name] not in (mine[name], None, "", ()) for name in mine)
+    names = mine.keys() - {"tags"}
+    return any(mine[name] and theirs[name] not in (mine[name], None, "") for name in names)
 
 
 def _digest(source: Source) -> str:

@@ -49,8 +49,8 @@ def read(root: Path) -> Gathered:
 @pytest.mark.parametrize("how", ["copied", "gzip", "zstd"])
 @pytest.mark.parametrize("lines", [megatron(), megatron(stamped=False), horovod()])
 def test_a_copy_is_no_second_repeat(tmp_path: Path, how: str, lines: list[str]) -> None:
-    log = write(tmp_path / "bert.log", lines)
-    copy = tmp_path / {"copied": "old/of_bert.txt", "gzip": "z.gz", "zstd": "z.zst"}[how]
+    log = write(tmp_path / "bert_first.log", lines)
+    copy = tmp_path / {"copied": "old/bert_final.txt", "gzip": "z.gz", "zstd": "z.zst"}[how]
     if how == "copied":
         copy.parent.mkdir()
         shutil.copy(log, copy)
