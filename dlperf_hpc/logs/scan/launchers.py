@@ -381,7 +381,7 @@ _OF_PROGRAMS = _Launcher("", {**_TORCHRUN_SAYS, **_DEEPSPEED, **_ACCELERATE})
 _COMMAND = re.compile(
     rf"(?<![\w.-])(?:{'|'.join([f'({each.command})' for each in _LAUNCHERS])})(?=\s)"
 )
-_IS_PROGRAM = re.compile(r"(?:\S{0,500}/)?(?:python[0-9.]{0,8}|\S{1,500}\.(?:py|sh))")
+_PROGRAM_ENDS = (".py", ".sh", "python")
 _QUOTES = "'\"\\"
 _NUMBER = re.compile(r"(?:ppr:)?([0-9]{1,6})(?:[:-](?:\1(?![0-9])|(?:node|host)\b.*))?")
 _BATCH = re.compile(r"--per_device_train_batch_size[= ]{1,2}['\"]?([0-9]{1,7})\b")
@@ -443,7 +443,7 @@ def _options(words: Iterable[str], says: Mapping[str, str]) -> dict[str, str]:
         elif bare.startswith("-") and key in says:
             waits = "" if given else says[key]
             found[says[key]] = value.strip(_QUOTES)
-        elif _IS_PROGRAM.fullmatch(bare) and says is not _OF_PROGRAMS.says:
+        elif says is not _OF_PROGRAMS.says and bare.rstrip(".0123456789").endswith(_PROGRAM_ENDS):
             break
     return found
 
