@@ -26,7 +26,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
-from operator import or_
+from operator import mul, or_
 from pathlib import Path
 from typing import Any
 
@@ -201,18 +201,19 @@ def energy_of(
     from a sample than ``every_s``, the interval of two looks; ``gap_s`` the longest time without
     one."""
     # A sample may have come without its time, or without power.
-    pairs = [(s.watts, at) for s, at in zip(samples, times) if s.watts is not None]
-    if counted is None and not pairs:
+    powers = {at: s.watts for s, at in zip(samples, times) if s.watts is not None}
+    if counted is None and not powers:
         return {}
-    gaps = _differences([began, *(at for _, at in pairs), ended])
+    moments = [*powers]
+    gaps = _differences([began, *moments, ended])
     watched, covered = max(ended - began, 1e-9), 0.0
-    if pairs:
+    if powers:
         reach = [every_s, *[2 * every_s] * (len(gaps) - 2), every_s]
         covered = sum(map(min, gaps, reach)) / watched
     joules, by = counted, "counter"
     if joules is None:
-        edges = [began, *((a + b) / 2 for (_, a), (_, b) in zip(pairs, pairs[1:])), ended]
-        joules = sum(watts * span for (watts, _), span in zip(pairs, _differences(edges)))
+        edges = [began, *((a + b) / 2 for a, b in zip(moments, moments[1:])), ended]
+        joules = sum(map(mul, powers.values(), _differences(edges)))
         by = "power"
     figures = {"watched_s": watched, "covered": min(covered, 1.0), "gap_s": max(gaps)}
     figures["joules"] = joules
@@ -276,9 +277,10 @@ class GpuSeries:
 
     def lines(self, opened: float, ended: float, every_s: float) -> list[dict[str, Any]]:
         """What a log's lines ``gpu`` tell of a window between two moments (s since 1970), of which
-        samples were taken every ``every_s``; none of one without a sample."""
+        samples were taken every ``every_s``; none without a sample, or of a GPU that does not
+        count."""
         inside = [row for row in self._rows if opened <= row[0] <= ended]
-        if not inside:
+        if not inside or not self.counts:
             return []
         times, _, samples = zip(*inside)
         before, after = self._counter_at(opened, every_s), self._counter_at(ended, every_s)
@@ -329,17 +331,19 @@ def watch_node(folder: str, most: str, root: str) -> None:
     visible = devices or []
     only_below = int(root) if len(visible) > int(most) else None
     series = []
-    for uuid in (device["uuid"] for device in visible):
+    for gpu in visible:
+        uuid = gpu["uuid"]
         device = find_device(uuid) if _is_first(Path(folder), uuid) else None
         if device is not None:
             series.append(GpuSeries(uuid, device, only_below))
     every_s, request = _sampled(series)
     if request:  # else the supervisor has gone, or needs nothing
         opened, ended = json.loads(request)
-        counting = [each for each in series if each.counts]
-        if series and not counting:
+        if {each.counts for each in series} == {False}:
             why = f"{len(visible)} are visible, the case uses {most}, and NVML does not tell which"
-        lines = [line for each in counting for line in each.lines(opened, ended, every_s)]
+        lines: list[dict[str, Any]] = []
+        for each in series:
+            lines += each.lines(opened, ended, every_s)
         print(json.dumps({"lines": lines, "why": why}))
 
 
