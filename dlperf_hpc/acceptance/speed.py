@@ -23,9 +23,10 @@ from dlperf_hpc.analysis import machines
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.measurement import no_garbage_collection
+from dlperf_hpc.train.probe.node import Device
 from dlperf_hpc.train.ranks import discover
 from dlperf_hpc.train.registry import registry
-from dlperf_hpc.train.telemetry import Device, GpuWatch, find_device
+from dlperf_hpc.train.telemetry import GpuWatch, find_device
 from dlperf_hpc.train.torch.ddp import DdpSession
 from dlperf_hpc.train.torch.device import AUTOCAST
 

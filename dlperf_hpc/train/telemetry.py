@@ -24,7 +24,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import reduce
 from operator import mul, or_
 from pathlib import Path
@@ -33,11 +33,9 @@ from typing import Any
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.files import read_regular, write_once
 from dlperf_hpc.model.case import Case
-from dlperf_hpc.train.probe.node import nvml_gpus
+from dlperf_hpc.train.probe.node import Device, nvml_gpus, text_of
 
 _EVERY_S = 0.15
-_MOST_REFUSALS = 8  # by name; NVML's words are short
-_WORDS = 120
 _MOST_SAMPLES = 20_000  # of a GPU of a user's program: 50 minutes at seven a second
 _LATE_S = 0.1  # that a look may come late, and a sample may take
 _DEEPEST = 64  # processes below each other
@@ -60,26 +58,6 @@ class GpuSample:
     watts: float | None
     celsius: float | None
     throttle: int | None
-
-
-@dataclass(frozen=True)
-class Device:
-    """A GPU as NVML knows it, and what it refused, by the name of the call, in NVML's words."""
-
-    nvml: Any
-    handle: Any
-    refused: dict[str, str] = field(default_factory=dict)
-
-    def ask(self, call: str, *arguments: Any) -> Any:
-        """What NVML answers; None where the device, a virtual machine or the driver refuses, or
-        this pynvml has no such call or constant. Constants are given by their names."""
-        try:
-            values = [getattr(self.nvml, a) if isinstance(a, str) else a for a in arguments]
-            return getattr(self.nvml, call)(self.handle, *values)
-        except (AttributeError, self.nvml.NVMLError) as error:
-            if len(self.refused) < _MOST_REFUSALS:
-                self.refused.setdefault(call, f"{error}"[:_WORDS])
-            return None
 
 
 def find_device(uuid: str | None) -> Device | None:
@@ -121,12 +99,8 @@ def gpu_state(device: Device | None) -> dict[str, Any]:
 
 def _driver(device: Device) -> str | None:
     with contextlib.suppress(AttributeError, device.nvml.NVMLError):
-        return _text(device.nvml.nvmlSystemGetDriverVersion())
+        return text_of(device.nvml.nvmlSystemGetDriverVersion())
     return None
-
-
-def _text(value: Any) -> str:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
 def _thousandth(value: float | None) -> float | None:
@@ -380,7 +354,7 @@ def address_of(uuid: str | None) -> str | None:
     """The PCI address of the GPU of that UUID, by NVML; None where nobody tells it."""
     device = find_device(uuid)
     info = device and device.ask("nvmlDeviceGetPciInfo")
-    return pci_address(_text(getattr(info, "busId", "")))
+    return pci_address(text_of(getattr(info, "busId", "")))
 
 
 def numbers(text: str) -> list[int]:

@@ -30,10 +30,13 @@ import sysconfig
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Callable, NamedTuple
 
 _IMPORT_LIMIT_S = 90.0
+_MOST_REFUSALS = 8  # by name; NVML's words are short
+_WORDS = 120
 _NVLINKS = 18  # NVML_NVLINK_MAX_LINKS
 _INFINIBAND = "/sys/class/infiniband/*/ports/*"
 GPUS = ("nvidia[0-9]*", "kfd")
@@ -265,21 +268,33 @@ def ports() -> list[dict[str, Any]]:
     return found
 
 
+@dataclass(frozen=True)
+class Device:
+    """A GPU as NVML knows it, and what it refused, by the name of the call, in NVML's words."""
+
+    nvml: Any
+    handle: Any
+    refused: dict[str, str] = field(default_factory=dict)
+
+    def ask(self, call: str, *arguments: Any) -> Any:
+        """What NVML answers; None where the device, a virtual machine or the driver refuses, or
+        this pynvml has no such call or constant. Constants are given by their names."""
+        try:
+            values = [getattr(self.nvml, a) if isinstance(a, str) else a for a in arguments]
+            return getattr(self.nvml, call)(self.handle, *values)
+        except (AttributeError, self.nvml.NVMLError) as error:
+            if len(self.refused) < _MOST_REFUSALS:
+                self.refused.setdefault(call, f"{error}"[:_WORDS])
+            return None
+
+
 def _by_nvml() -> list[dict[str, Any]]:
     import pynvml
 
     pynvml.nvmlInit()
     devices = []
     for index in range(pynvml.nvmlDeviceGetCount()):
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-
-        def ask(name: str, *arguments: Any, handle: Any = handle) -> Any:
-            # Accelerators and drivers differ in what they answer; what is missing is left out.
-            try:
-                return getattr(pynvml, name)(handle, *arguments)
-            except (AttributeError, pynvml.NVMLError):
-                return None
-
+        ask = Device(pynvml, pynvml.nvmlDeviceGetHandleByIndex(index)).ask
         memory = ask("nvmlDeviceGetMemoryInfo")
         rows = ask("nvmlDeviceGetRemappedRows")
         most = range(ask("nvmlDeviceGetMaxMigDeviceCount") or 0)
@@ -288,9 +303,11 @@ def _by_nvml() -> list[dict[str, Any]]:
         devices.append(
             {
                 "index": index,
-                "uuid": _text(ask("nvmlDeviceGetUUID")),
-                "slices": [_text(ask("nvmlDeviceGetUUID", handle=each)) for each in slices],
-                "name": _text(ask("nvmlDeviceGetName")),
+                "uuid": text_of(ask("nvmlDeviceGetUUID")),
+                "slices": [
+                    text_of(Device(pynvml, each).ask("nvmlDeviceGetUUID")) for each in slices
+                ],
+                "name": text_of(ask("nvmlDeviceGetName")),
                 "used_mib": memory.used >> 20 if memory else None,
                 "celsius": ask("nvmlDeviceGetTemperature", 0),
                 "throttle": ask("nvmlDeviceGetCurrentClocksThrottleReasons"),
@@ -304,7 +321,8 @@ def _by_nvml() -> list[dict[str, Any]]:
     return devices
 
 
-def _text(value: Any) -> str:
+def text_of(value: Any) -> str:
+    """A name as NVML gives it: bytes in older versions of pynvml."""
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 

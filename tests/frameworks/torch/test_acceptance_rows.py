@@ -18,9 +18,9 @@ import torch
 from dlperf_hpc.acceptance import numerics, runs, speed, training
 from dlperf_hpc.acceptance.pack import CHECKS, FAIL, NOTED, OK, SKIPPED, Finding
 from dlperf_hpc.errors import DeviceError
+from dlperf_hpc.train.probe.node import Device
 from dlperf_hpc.train.ranks import World, alone
 from dlperf_hpc.train.registry import registry
-from dlperf_hpc.train.telemetry import Device
 
 H100 = "NVIDIA H100 80GB HBM3"
 Patch = pytest.MonkeyPatch

@@ -24,6 +24,7 @@ from dlperf_hpc.reporting.table import rows
 from dlperf_hpc.train import telemetry
 from dlperf_hpc.train.joblog import Measured, end_ok, log_gpus, log_window
 from dlperf_hpc.train.measurement import Communication
+from dlperf_hpc.train.probe.node import Device
 from dlperf_hpc.train.program import supervisor
 from dlperf_hpc.train.program.supervisor import GpuSampler
 from dlperf_hpc.train.telemetry import (
@@ -287,7 +288,7 @@ def test_the_counter_at_the_windows_ends_lies_between_two_samples(
         nvmlDeviceGetPowerUsage=50_000,
         nvmlDeviceGetTotalEnergyConsumption=lambda _: next(joules),
     )
-    series = telemetry.GpuSeries("GPU-a", telemetry.Device(nvml, "GPU-a"))
+    series = telemetry.GpuSeries("GPU-a", Device(nvml, "GPU-a"))
     next(joules)
     for _ in range(5):
         series.look()
@@ -304,7 +305,7 @@ def test_samples_of_a_long_program_stay_bounded(monkeypatch: pytest.MonkeyPatch)
     clock = iter(range(100, 200))
     monkeypatch.setattr(telemetry, "time", types.SimpleNamespace(time=lambda: float(next(clock))))
     nvml = a_small_nvml(nvmlDeviceGetPowerUsage=200_000)
-    series = telemetry.GpuSeries("GPU-a", telemetry.Device(nvml, "GPU-a"))
+    series = telemetry.GpuSeries("GPU-a", Device(nvml, "GPU-a"))
     thinned = 0
     for _ in range(12):
         series.look()
