@@ -7,7 +7,7 @@ drift of the machine meets both alike): a round is two blocks of each, and its r
 two throughputs.
 Target: the median within 0.5 % of 1. With ``--control`` the bare loop stands in both places: how
 far its ratio is from 1, a process of this framework cannot tell on this machine. With ``--timer``
-it is a loop under ``dlperf_hpc.Timer`` beside the same loop without, with a back end of PyTorch's;
+it is iterations that a ``dlperf_hpc.Timer`` steps beside others, with a back end of PyTorch's;
 ``--cpu-time`` then takes the process's CPU time, of all its threads, in place of the time of day:
 on a machine that does something else as well this is what can be told.
 
@@ -22,7 +22,6 @@ import argparse
 import ctypes
 import gc
 import importlib
-import itertools
 import json
 import statistics
 import tempfile
@@ -95,34 +94,25 @@ def wrapped_loop(session: Session, guard: Watchdog, iterations: int) -> int:
     return timed_loop(session, iterations, guard.beat)
 
 
-SETTLES = 5  # iterations after a Timer's window has begun, with its log and facts: caches are cold
-
-
-def untimed_loop(session: Session, clock: Callable[[], int], iterations: int) -> int:
-    """The loop without a Timer; nanoseconds of ``clock``."""
-    begun = 0
-    for number in range(SETTLES + iterations):
-        if number == SETTLES:
-            begun = clock()
-        session.iterate()
-    return clock() - begun
-
-
-def timer_loop(session: Session, logs: str, clock: Callable[[], int], iterations: int) -> int:
-    """The same loop under ``dlperf_hpc.Timer``; nanoseconds of iterations within its window. What
-    the Timer does as its window begins and ends, as writing its log, is not in them."""
-    last = 1 + SETTLES + iterations
-    timer = Timer(batch_size=1, warmup=1, iterations=last, logs=logs, quiet=True)
-    begun = ended = 0
-    for number, _ in enumerate(timer(itertools.repeat(None))):
-        if number == last - iterations:
-            begun = clock()
-        if number == last:
-            ended = clock()
-        session.iterate()
-        timer.loss(session._loss)  # type: ignore[attr-defined]
-    assert timer.samples_per_s
-    return ended - begun
+def timer_ratios(session: Session, clock: Callable[[], int], rounds: int) -> list[float]:
+    """Throughput of iterations that a ``dlperf_hpc.Timer`` steps over that of iterations without,
+    in turn within its window: a machine that drifts or does something else as well meets both
+    alike. What the Timer does as its window begins and ends is in neither."""
+    ratios = []
+    with tempfile.TemporaryDirectory() as logs:
+        timer = Timer(batch_size=1, warmup=1, iterations=2 * rounds, logs=logs, quiet=True)
+        timer.step()
+        for _ in range(rounds):
+            spent = {"A": 0, "B": 0}
+            for side in "ABBA":
+                begun = clock()
+                session.iterate()
+                if side == "B":
+                    timer.step(session._loss)  # type: ignore[attr-defined]
+                spent[side] += clock() - begun
+            ratios.append(spent["A"] / spent["B"])
+        assert timer.samples_per_s
+    return ratios[:-1]  # in the last one the window ends
 
 
 def measure(sides: Mapping[str, Callable[[], int]], rounds: int) -> list[float]:
@@ -245,13 +235,14 @@ def main() -> None:
     loops: dict[str, Callable[[], int]] = {
         "bare": lambda: BARE[case.framework](session, iterations),
         "wrapper": lambda: wrapped_loop(session, guard, iterations),
-        "untimed": lambda: untimed_loop(session, clock, iterations),
-        "timer": lambda: timer_loop(session, logs, clock, iterations),
     }
     one, other = "wrapper", "bare"
-    if arguments.control or arguments.timer:
-        one, other = ("timer", "untimed") if arguments.timer else ("bare", "bare")
-    with tempfile.TemporaryDirectory() as logs:
+    if arguments.control:
+        one = "bare"
+    if arguments.timer:
+        one, other, iterations = "timer", "untimed", 1
+        ratios = timer_ratios(session, clock, arguments.rounds)
+    else:
         ratios = measure({"A": loops[other], "B": loops[one]}, arguments.rounds)
     found = summary(ratios, case, session.facts(), iterations, f"{one} / {other}")
     found["marks_us"] = marks_us(session, guard)

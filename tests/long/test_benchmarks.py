@@ -47,7 +47,7 @@ def test_wrapper_cost(capsys: pytest.CaptureFixture[str]) -> None:
     control = run("wrapper_cost.py", f"{small} --control")
     assert control["compared"] == "bare / bare" and len(control["ratios"]) == 6
     timer = run("wrapper_cost.py", f"{small} --timer --cpu-time")
-    assert timer["compared"] == "timer / untimed" and len(timer["ratios"]) == 6
+    assert timer["compared"] == "timer / untimed" and len(timer["ratios"]) == 5
 
 
 def test_verdict_of_wrapper_cost() -> None:
