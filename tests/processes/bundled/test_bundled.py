@@ -137,7 +137,7 @@ def test_what_init_says_to_type_next_can_be_typed(
     ("arguments", "said"),
     [
         (["lab", "--site", "../x"], "--site: '../x' is not a profile's name"),
-        (["file/lab"], "file/lab/programs/hf_trainer.toml: cannot be written: Not a directory"),
+        (["file/lab"], "file/lab/programs/diffusers.toml: cannot be written: Not a directory"),
     ],
 )
 def test_init_says_why_it_cannot(

@@ -271,11 +271,11 @@ def test_who_comes_second_leaves_after_the_end_line(
 ) -> None:
     """A launcher kills the others once one rank has left: the writer must have finished by then."""
     slow = """
-from dlperf_hpc.records import store
-def late(path, text, written=store.append_line):
+from dlperf_hpc import files
+def late(path, text, written=files.append_line):
     time.sleep(0.8)
     written(path, text)
-store.append_line = late
+files.append_line = late
 """
     first = start(slow + RAISE.format(statement="raise ValueError('first')"), 0)
     second = start(RAISE.format(statement="raise ValueError('second')"), 1)
