@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.errors import LedgerError, visible
-from dlperf_hpc.records.archives import Packed, pack, top_name
+
+if TYPE_CHECKING:
+    from dlperf_hpc.records.archives import Packed
+
 
 _MOST_SAID = 20  # secrets; a log may hold one in each line
 SUMMARY = "write one zip archive of a sweep's directory"
@@ -30,6 +34,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _archive(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.states import current
+    from dlperf_hpc.records.archives import pack, top_name
 
     root = arguments.directory.absolute()
     # The scheduler forgets how a job ended: to ask for it here also writes it into the directory.

@@ -8,14 +8,15 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.engines import AUTO, choose_engine, get_engine
-from dlperf_hpc.engines.base import Engine
 from dlperf_hpc.errors import DlperfError, LedgerError, SiteError, visible
-from dlperf_hpc.records import layout
-from dlperf_hpc.records.ledger import read_ledger, salvaged
-from dlperf_hpc.records.manifest import Submission
+
+if TYPE_CHECKING:
+    from dlperf_hpc.engines.base import Engine
+    from dlperf_hpc.records.manifest import Submission
+
 
 SUMMARY = "cancel the jobs of one sweep"
 
@@ -82,6 +83,10 @@ def _print(arguments: argparse.Namespace, root: Path, engine: Engine, jobs: Sequ
 def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submission]]:
     """The engine of a sweep's directory and its submissions; of one of this user's that cannot be
     read whole what is left, LedgerError if that is nothing."""
+    from dlperf_hpc.engines import AUTO, choose_engine, get_engine
+    from dlperf_hpc.records import layout
+    from dlperf_hpc.records.ledger import read_ledger, salvaged
+
     try:
         ledger = read_ledger(root)
         return get_engine(ledger.manifest.engine), ledger.noted()
@@ -110,6 +115,7 @@ def _submitting_stopped(root: Path, engine: Engine) -> Iterator[str]:
     """Let whoever is submitting in the directory stop, and nobody begin; yields why that could not
     be done, '' if it was."""
     from dlperf_hpc.engines.submit import ask_to_stop, submit_lock
+    from dlperf_hpc.records import layout
 
     with ExitStack() as held:
         why_not = ""

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc import published
-from dlperf_hpc.analysis.machines import HARDWARE
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import usage_error
 
@@ -161,6 +160,8 @@ def _say_if_one(comparison: Comparison) -> None:
 
 
 def _in_short(side: Sequence[Subject]) -> str:
+    from dlperf_hpc.analysis.machines import HARDWARE
+
     models = sorted({subject.case.text("model") for subject in side})
     devices = sorted({name for subject in side for name in subject.setup.get(HARDWARE, ())})
     model, device = (

@@ -17,12 +17,10 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import reading_bar, usage_error
 from dlperf_hpc.errors import LedgerError, printable, raising, visible
-from dlperf_hpc.files import make_output_directory, write_atomically
-from dlperf_hpc.logs.interpret.rules import RULES, WindowRule, rule
-from dlperf_hpc.records import ownership
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
+    from dlperf_hpc.logs.interpret.rules import WindowRule
     from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.reporting.extraction import Extract
 
@@ -53,6 +51,8 @@ class _ListRules(argparse.Action):
     """``--rules`` prints the window rules and ends the verb, as ``--help`` does."""
 
     def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        from dlperf_hpc.logs.interpret.rules import RULES
+
         for name, text in RULES.items():
             indent = " " * 4
             print(name)
@@ -81,6 +81,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _rule(arguments: argparse.Namespace) -> WindowRule:
     """The window rule asked for, with its window; SpecError for an impossible window."""
+    from dlperf_hpc.logs.interpret.rules import rule
+
     made = rule(arguments.rule)
     given = (arguments.warmup_batches, arguments.train_batches)
     if given == (None, None):
@@ -178,6 +180,9 @@ def _as_given(log_dir: str, log: str) -> str:
 
 def _save(arguments: argparse.Namespace, extract: Extract) -> str:
     """Write a table; its path. LedgerError if it cannot be written."""
+    from dlperf_hpc.files import make_output_directory, write_atomically
+    from dlperf_hpc.records import ownership
+
     parts = (_last_part(arguments.log_dir), extract.label, "result.json")
     name = "_".join(filter(None, parts))
     path = os.path.join(arguments.output_dir, name)

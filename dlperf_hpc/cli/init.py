@@ -7,10 +7,8 @@ import re
 import shlex
 from pathlib import Path
 
-from dlperf_hpc.bundled import folder
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.errors import SiteError, raising, visible
-from dlperf_hpc.files import make_output_directory, write_once
 
 SUMMARY = "copy the ready sweeps and programs and the template of a site profile, to edit them"
 
@@ -37,6 +35,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _init(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.bundled import folder
+
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.-]*", arguments.site):
         hint = "write letters, digits, '_', '.' and '-'"
         raise messages.usage_error("--site", f"{arguments.site!r} is not a profile's name", hint)
@@ -64,6 +64,8 @@ def _init(arguments: argparse.Namespace) -> int:
 
 def _copy(source: Path, target: Path) -> bool:
     """Copy a file to a place where none is; False if one is there."""
+    from dlperf_hpc.files import make_output_directory, write_once
+
     with raising(SiteError, f"{target}: cannot be written"):
         make_output_directory(target.parent)
         return write_once(target, source.read_text(encoding="utf-8"))

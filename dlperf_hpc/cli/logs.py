@@ -7,17 +7,16 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.errors import LogError, visible
-from dlperf_hpc.files import open_regular
-from dlperf_hpc.model.case import Run
-from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.records import layout
-from dlperf_hpc.records.collect import quick_result
-from dlperf_hpc.records.layout import RunPaths
-from dlperf_hpc.records.ledger import Ledger, read_ledger
-from dlperf_hpc.records.logfile import result_of_log
+
+if TYPE_CHECKING:
+    from dlperf_hpc.model.case import Run
+    from dlperf_hpc.model.result import RunResult
+    from dlperf_hpc.records.ledger import Ledger
+
 
 SUMMARY = "show or follow the log of a run"
 
@@ -42,6 +41,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _path(ledger: Ledger, run: Run, output: bool) -> Path:
+    from dlperf_hpc.records import layout
+    from dlperf_hpc.records.layout import RunPaths
+
     if not output:
         return RunPaths(ledger.root, run.id).log
     task = ledger.tasks().get(run.id)
@@ -50,6 +52,8 @@ def _path(ledger: Ledger, run: Run, output: bool) -> Path:
 
 
 def _logs(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.records.ledger import read_ledger
+
     ledger = read_ledger(arguments.directory.absolute())
     run = options.resolve_run(ledger, arguments.run)
     path = _path(ledger, run, arguments.output)
@@ -69,6 +73,9 @@ def _logs(arguments: argparse.Namespace) -> int:
 
 def _as_json(ledger: Ledger, run: Run) -> dict[str, object]:
     """The run as the sweep's files tell it, null for a missing file. LogError for a cut log."""
+    from dlperf_hpc.records.layout import RunPaths
+    from dlperf_hpc.records.logfile import result_of_log
+
     result, paths = _on_disk(ledger, run), RunPaths(ledger.root, run.id)
     log, output = (_path(ledger, run, output) for output in (False, True))
     earlier = sorted(paths.attempts.glob(f"{paths.log.stem}.attempt*{paths.log.suffix}"))
@@ -105,6 +112,8 @@ def _show(path: Path, ledger: Ledger, run: Run, follow: bool) -> None:
 
 
 def _copy(path: Path, position: int) -> int:
+    from dlperf_hpc.files import open_regular
+
     try:
         with open_regular(path) as file:
             # A shorter file is another one: the run has begun again.
@@ -128,6 +137,8 @@ def _copy(path: Path, position: int) -> int:
 
 
 def _on_disk(ledger: Ledger, run: Run) -> RunResult:
+    from dlperf_hpc.records.collect import quick_result
+
     task = ledger.tasks().get(run.id)
     return quick_result(run, ledger.root, None, float("inf"), task)
 

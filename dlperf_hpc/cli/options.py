@@ -15,12 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from dlperf_hpc import version_line
-from dlperf_hpc.bundled import program_folders, sweep_file
 from dlperf_hpc.cli.messages import say, usage_error
-from dlperf_hpc.engines import CHOICES
 from dlperf_hpc.errors import Issue, LedgerError, SpecError, meant, nearest, visible
-from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.records import layout
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.scan.search import OwnFormat, ScanCache
@@ -146,6 +142,7 @@ def add_sweep_file(made: argparse.ArgumentParser, also: str = "", nargs: str | N
 
 def read_sweep(spec: Path, overrides: dict[str, Any] | None = None) -> Sweep:
     """The sweep of such a file, with the values of ``--set``; SpecError if it does not hold."""
+    from dlperf_hpc.bundled import program_folders, sweep_file
     from dlperf_hpc.sweepfile.load import load_sweep
     from dlperf_hpc.train.registry import registry
 
@@ -167,6 +164,8 @@ def add_json(made: argparse._ActionsContainer, what: str) -> None:
 
 def add_site_options(made: argparse.ArgumentParser) -> None:
     """``--cluster``, ``--site`` and ``--logs``: where a sweep's runs go."""
+    from dlperf_hpc.engines import CHOICES
+
     cluster = (
         "engine that starts the runs; auto takes slurm where sbatch is, else local (default: the"
         " sweep file's `cluster`, else auto)"
@@ -385,6 +384,8 @@ def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[Ru
     """The results of all runs at and below a directory or archive but for its report; tells on
     standard error what could not be read. LedgerError if there is no log in a known format."""
     from dlperf_hpc.logs.gather import gather
+    from dlperf_hpc.logs.interpret.rules import rule
+    from dlperf_hpc.records import layout
 
     found = gather(
         [directory],

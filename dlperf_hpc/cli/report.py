@@ -11,12 +11,7 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import reading_bar, usage_error
-from dlperf_hpc.engines import get_engine
 from dlperf_hpc.errors import LedgerError, at_most, number_of, visible
-from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.scanned import no_speed
-from dlperf_hpc.model.result import Status
-from dlperf_hpc.records import layout, ownership
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
@@ -128,6 +123,7 @@ def _named(path: Path) -> str:
 
 def _read(arguments: argparse.Namespace, out: Path, cache: ScanCache) -> Gathered:
     from dlperf_hpc.logs.gather import gather
+    from dlperf_hpc.logs.interpret.rules import rule
 
     window_rule, stated = rule(arguments.rule), options.stated_settings(arguments)
     with reading_bar() as advance:
@@ -136,6 +132,10 @@ def _read(arguments: argparse.Namespace, out: Path, cache: ScanCache) -> Gathere
 
 def _settled(path: Path, found: Gathered) -> bool:
     """Whether runs may have their end only now: of a sweep on this machine that was killed."""
+    from dlperf_hpc.engines import get_engine
+    from dlperf_hpc.model.result import Status
+    from dlperf_hpc.records import layout
+
     statuses = {result.status for result in found.results}
     unclear = statuses & {Status.RUNNING, Status.UNKNOWN}
     if not unclear or found.manifest is None or not os.path.lexists(path / layout.MANIFEST):
@@ -153,6 +153,8 @@ def _limits(manifest: Manifest) -> dict[str, int]:
 
 
 def _site(manifest: Manifest) -> str:
+    from dlperf_hpc.engines import get_engine
+
     names = ("partition", "gpu_type", "constraint")
     values = {name.replace("_", " "): manifest.site.get(name) for name in names}
     words = [f"{name} {value}" for name, value in values.items() if value]
@@ -184,6 +186,8 @@ def _target(arguments: argparse.Namespace) -> _Target:
     """Below the one directory that is reported on, if it is this user's; else ./report."""
     if arguments.out is not None:
         return _Target(Path(arguments.out))
+    from dlperf_hpc.records import layout, ownership
+
     only: Path = arguments.paths[0]
     if len(arguments.paths) > 1 or not only.is_dir():
         return _Target(Path(layout.REPORT), ownership.not_mine(Path(layout.REPORT)) or "")
@@ -216,6 +220,8 @@ def _tell(found: Gathered, shortly: bool) -> None:
 
 def _programs(programs: Mapping[str, str]) -> Iterator[str]:
     """A line for each program whose speed is not read, however many files it wrote."""
+    from dlperf_hpc.logs.scanned import no_speed
+
     files: dict[str, list[str]] = {}
     for name, program in programs.items():
         files.setdefault(program, []).append(name)

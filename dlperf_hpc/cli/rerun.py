@@ -11,15 +11,13 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options, submission
 from dlperf_hpc.cli.messages import usage_error
-from dlperf_hpc.engines import get_engine
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, listed, number_of, visible
-from dlperf_hpc.model.result import RunResult, Status
-from dlperf_hpc.records import layout, ownership
-from dlperf_hpc.records.ledger import Ledger, bound_to, read_ledger
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine
     from dlperf_hpc.engines.site import Site
+    from dlperf_hpc.model.result import RunResult
+    from dlperf_hpc.records.ledger import Ledger
     from dlperf_hpc.records.manifest import Array
 
 SUMMARY = "submit the runs that failed again, as new arrays"
@@ -62,6 +60,8 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _statuses(text: str) -> set[str]:
+    from dlperf_hpc.model.result import Status
+
     never = {Status.OK, Status.PENDING, Status.RUNNING}
     known = [status.value for status in Status if status not in never]
     wanted = {_WORDS.get(word, word) for word in text.replace("-", "_").split(",") if word}
@@ -119,6 +119,7 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
     from pydantic import ValidationError
 
     from dlperf_hpc.engines.site import Site, load_site
+    from dlperf_hpc.records import layout
     from dlperf_hpc.sweepfile.validation import issues_of
 
     if arguments.site:
@@ -132,7 +133,10 @@ def _site(arguments: argparse.Namespace, ledger: Ledger) -> Site:
 
 
 def _rerun(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.site import sharing_group
+    from dlperf_hpc.records import ownership
+    from dlperf_hpc.records.ledger import read_ledger
 
     root = arguments.directory.absolute()
     _stretch(arguments.time)  # what is invalid must be refused before any job is cancelled
@@ -156,6 +160,8 @@ def _rerun(arguments: argparse.Namespace) -> int:
 def _check_trust(root: Path, site: str | None) -> None:
     """LedgerError for a directory that is not this user's, and, unless a site profile is given, for
     one whose manifest somebody else may have written: jobs are made of the profile in it."""
+    from dlperf_hpc.records import layout, ownership
+
     ownership.refuse_foreign(root)
     words = ownership.ownership_warning(root)
     if words and not site:
@@ -174,6 +180,7 @@ def _submit_again(
     arguments: argparse.Namespace, root: Path, ledger: Ledger, engine: Engine, site: Site
 ) -> int:
     from dlperf_hpc.engines.submit import adopt, save_arrays, split_arrays, submit, submit_lock
+    from dlperf_hpc.records.ledger import read_ledger
 
     engine.check(ledger.manifest, site, root)
     with submit_lock(root, engine.lock_patience_s):
@@ -197,6 +204,7 @@ def _arrays(
 ) -> tuple[tuple[Array, ...], submission.UnresolvedRuns]:
     """New arrays of the runs asked for, not yet on disk; not of those that are kept back. And the
     runs that ended badly and stay as they are."""
+    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.plan import rerun_arrays
     from dlperf_hpc.engines.states import state_of
 
@@ -235,6 +243,7 @@ def _excluded(arguments: argparse.Namespace, ledger: Ledger) -> str:
 
 def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence[str]) -> list[str]:
     """The runs that nothing measures now; those of their jobs that wait are cancelled first."""
+    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.submit import ActiveJobs, active_jobs, cancel_waiting
 
     engine = get_engine(ledger.manifest.engine)
@@ -261,6 +270,8 @@ def _without_jobs(arguments: argparse.Namespace, ledger: Ledger, names: Sequence
 def _dry_run(
     ledger: Ledger, engine: Engine, site: Site, arrays: Sequence[Array], as_json: bool
 ) -> int:
+    from dlperf_hpc.records.ledger import bound_to
+
     root, manifest = ledger.root, ledger.manifest
     rows = [
         {"array": array.name, "runs": [run.id for run in array.tasks],

@@ -19,16 +19,11 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.submission import report_job_lines, say_held_back
 from dlperf_hpc.errors import number_of, printable
-from dlperf_hpc.model.case import Case
-from dlperf_hpc.model.result import RunResult, Status
-from dlperf_hpc.records import ownership, unpacked
-from dlperf_hpc.records.ledger import read_ledger
-from dlperf_hpc.records.manifest import read_manifest
-from dlperf_hpc.reporting.run_states import print_status, status_parts, text_of
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
 
+    from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.collect import Collection, RunJob
 
 SUMMARY = "show how many runs of a sweep wait, run, ended well or failed"
@@ -92,12 +87,18 @@ def _job_json(job: RunJob | None) -> dict[str, Any]:
 
 def _say_held(collection: Collection) -> None:
     """Of runs that wait, which will not begin. (Of those whose turn has come, the table tells.)"""
+    from dlperf_hpc.model.case import Case
+    from dlperf_hpc.model.result import Status
+
     waiting = [r.run.case for r in collection.results if r.status is Status.PENDING]
     say_held_back(collection.root, [case for case in waiting if isinstance(case, Case)])
 
 
 def _why(arguments: argparse.Namespace, root: Path, ask_scheduler: bool) -> int:
     from dlperf_hpc.cli.why import why
+    from dlperf_hpc.model.result import Status
+    from dlperf_hpc.records.ledger import read_ledger
+    from dlperf_hpc.reporting.run_states import text_of
 
     if arguments.watch:
         raise messages.usage_error("--why", "tells of one run, once", "leave out --watch")
@@ -112,6 +113,8 @@ def _why(arguments: argparse.Namespace, root: Path, ask_scheduler: bool) -> int:
 
 def _status(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.engines.states import current
+    from dlperf_hpc.model.result import Status
+    from dlperf_hpc.records import ownership, unpacked
 
     with unpacked(arguments.directory) as root:
         archived = root != arguments.directory
@@ -142,6 +145,8 @@ def _status(arguments: argparse.Namespace) -> int:
 
 def _print(collection: Collection, directory: Path) -> None:
     """The table of a sweep's runs, and a line on the job that reports at its end."""
+    from dlperf_hpc.reporting.run_states import print_status
+
     name = messages.shortest(directory)
     print_status(collection, name)
     for line in report_job_lines(collection.report_job, name):
@@ -188,6 +193,7 @@ def _watch(arguments: argparse.Namespace) -> Collection:
     from rich.console import Console
 
     from dlperf_hpc.engines.states import current
+    from dlperf_hpc.records.manifest import read_manifest
 
     directory = arguments.directory
     kept = read_manifest(directory).site.get("poll_s", 30.0)
@@ -244,6 +250,8 @@ def _screen(console: Console) -> Iterator[Callable[[list[str], list[RenderableTy
 
 def _parts(collection: Collection, directory: Path) -> list[RenderableType]:
     from rich.text import Text
+
+    from dlperf_hpc.reporting.run_states import status_parts
 
     name = messages.shortest(directory)
     lines = report_job_lines(collection.report_job, name)

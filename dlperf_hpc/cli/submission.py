@@ -15,13 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli.messages import print_json, say, shortest, usage_error
-from dlperf_hpc.engines import get_engine
 from dlperf_hpc.errors import DlperfError, LedgerError, below, number_of, printable, visible
-from dlperf_hpc.model.result import RunResult, Status
-from dlperf_hpc.records import layout, quarantine
-from dlperf_hpc.records.ledger import Ledger, read_ledger
-from dlperf_hpc.records.manifest import Array, Manifest, Submission, read_manifest
-from dlperf_hpc.records.quarantine import is_end_of, read_entries, reason
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.base import Engine, Limit
@@ -29,6 +23,9 @@ if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import SubmitResult
     from dlperf_hpc.model.case import Case
+    from dlperf_hpc.model.result import RunResult
+    from dlperf_hpc.records.ledger import Ledger
+    from dlperf_hpc.records.manifest import Array, Manifest, Submission
 
 _WERE = ("cancelled", "rejected", "preempted")  # what others do to a run
 
@@ -75,8 +72,10 @@ def announce_report(arguments: argparse.Namespace, engine: Engine) -> None:
 def _submit_report(root: Path, site: Site, outcome: SubmitResult, quiet: bool) -> Reporting:
     """Submit the job that reports when all others have ended, if all others are submitted; say what
     came of it (``quiet``: only what went wrong)."""
+    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.dependency import Reporting, submit_report
     from dlperf_hpc.engines.submit import submit_lock
+    from dlperf_hpc.records.ledger import read_ledger
 
     ledger = read_ledger(root)
     name = ledger.report_name
@@ -137,6 +136,8 @@ def unresolved(
     results: Iterable[RunResult], root: Path, taken: Collection[str] = (), options: str = ""
 ) -> UnresolvedRuns:
     """Those of the results that are bad or unknown, and of no status in ``taken``."""
+    from dlperf_hpc.model.result import Status
+
     found = Counter(result.status for result in results)
     left = {status: number for status, number in found.items() if status.value not in taken}
     counts = {status.value: left[status] for status in Status if status.bad and status in left}
@@ -161,6 +162,9 @@ def unresolved_in_sweep(root: Path, requested: Manifest) -> UnresolvedRuns:
 def compared(root: Path, planned: Manifest) -> dict[str, Any] | None:
     """How many runs of a plan the directory has, how many it does not, and what contradicts the
     sweep there; None if there is none, or none that can be read."""
+    from dlperf_hpc.records import layout
+    from dlperf_hpc.records.manifest import read_manifest
+
     if not os.path.exists(root / layout.MANIFEST):  # nor if nobody may look there
         return None
     from dlperf_hpc.engines.plan import differences
@@ -195,6 +199,8 @@ def compared_text(found: dict[str, Any]) -> str:
 
 def say_held_back(root: Path, cases: Iterable[Case]) -> None:
     """One note on stderr for each reason that holds runs of these cases back."""
+    from dlperf_hpc.records.quarantine import is_end_of, read_entries, reason
+
     named: dict[str, list[Case]] = {}
     for case in cases:
         named.setdefault(case.environment, []).append(case)
@@ -207,6 +213,8 @@ def say_held_back(root: Path, cases: Iterable[Case]) -> None:
 def try_anew(root: Path, arrays: Iterable[Array]) -> None:
     """Take the environments of what is about to be submitted again as mended; LedgerError if that
     cannot be written down."""
+    from dlperf_hpc.records import quarantine
+
     try:
         found = quarantine.let_go(root, (array.environment for array in arrays))
     except OSError as error:
@@ -301,6 +309,7 @@ def wait_and_report(
     ``nothing`` is what is said if there was nothing to submit. ``left`` is asked then: how many
     runs, by status, ended badly and are left alone. With ``--report`` the job that reports at the
     end is submitted when all arrays are."""
+    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.submit import submit_in_waves
 
     root, as_json = ledger.root, arguments.json

@@ -13,21 +13,16 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.cli import doctor, messages, options, submission
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.rerun import taken_by_default
-from dlperf_hpc.engines import choose_engine, get_engine
-from dlperf_hpc.engines.base import DEFAULT_BOUND, CheckResult, Engine
 from dlperf_hpc.errors import SiteError, below, nearest, number_of, printable, redacted, visible
-from dlperf_hpc.records import layout, ownership
-from dlperf_hpc.records.ledger import bound_to
-from dlperf_hpc.records.lines import flatten
-from dlperf_hpc.records.manifest import Array, Manifest, as_read
-from dlperf_hpc.sweepfile.programs import typed_command
 
 if TYPE_CHECKING:
+    from dlperf_hpc.engines.base import CheckResult, Engine
     from dlperf_hpc.engines.site import Site
     from dlperf_hpc.engines.submit import SubmitResult
     from dlperf_hpc.logs.program_figures import TriedLog
     from dlperf_hpc.logs.scan.sources import Source
     from dlperf_hpc.model.case import Case
+    from dlperf_hpc.records.manifest import Array, Manifest
     from dlperf_hpc.sweepfile.load import Sweep
     from dlperf_hpc.sweepfile.readtable import ReadTable
 
@@ -129,6 +124,7 @@ def _check_topologies(names: list[str], sweep: Sweep, item: str) -> None:
 
 
 def _with_value(cases: list[Case], item: str) -> list[Case]:
+    from dlperf_hpc.records.lines import flatten
     from dlperf_hpc.sweepfile.keys import renamed
 
     ((key, wanted),) = _pairs([item], "--only").items()
@@ -166,8 +162,11 @@ def _load(arguments: argparse.Namespace) -> Sweep:
 
 
 def _sweep(arguments: argparse.Namespace) -> int:
+    from dlperf_hpc.engines import choose_engine
+    from dlperf_hpc.engines.base import DEFAULT_BOUND
     from dlperf_hpc.engines.plan import make_manifest
     from dlperf_hpc.engines.site import load_site
+    from dlperf_hpc.records import layout, ownership
 
     sweep = _load(arguments)
     if arguments.try_log:
@@ -195,6 +194,7 @@ def _submit(
     root: Path,
 ) -> int:  # fmt: skip
     from dlperf_hpc.engines import plan, submit
+    from dlperf_hpc.records import layout
 
     engine.check(manifest, site, root)
     if not (arguments.no_check or (root / layout.MANIFEST).exists()):
@@ -242,6 +242,8 @@ def _line_of(result: CheckResult) -> str:
 
 def _left_alone(root: Path, manifest: Manifest) -> dict[str, int]:
     """Tell of the runs that ended badly, which only ``rerun`` takes; how many, by status."""
+    from dlperf_hpc.engines import get_engine
+
     found = submission.unresolved_in_sweep(root, manifest)
     found.tell(taken_by_default(get_engine(manifest.engine)))
     return found.counts
@@ -258,6 +260,9 @@ def _run_here(
 
 
 def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json: bool) -> int:
+    from dlperf_hpc.records.ledger import bound_to
+    from dlperf_hpc.records.manifest import as_read
+
     children = _children(root, manifest, site)
     scripts, planned = {}, as_read(manifest)
     for array in planned.arrays:
@@ -320,6 +325,8 @@ def _child_key(array: Array) -> tuple[str, str]:
 
 def _children(root: Path, manifest: Manifest, site: Site) -> dict[tuple[str, str], str]:
     """What each task of a user's program starts, by topology and program: its first case's."""
+    from dlperf_hpc.sweepfile.programs import typed_command
+
     found: dict[tuple[str, str], str] = {}
     for array in manifest.arrays:
         case = array.tasks[0].case

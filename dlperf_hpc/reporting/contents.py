@@ -24,7 +24,6 @@ from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.model.statistics import TARGET_COVERAGE
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
-from dlperf_hpc.reporting.node_tables import nodes_json
 from dlperf_hpc.reporting.run_states import warnings_of
 from dlperf_hpc.reporting.table import by_devices, ends_json, natural, rows, span
 
@@ -189,10 +188,16 @@ def as_json(report: Report) -> dict[str, Any]:
             for series, table in report.dlperf.items()
         },
         "cost": report.cost and _cost(report.cost),
-        "nodes": nodes_json(report.nodes) if report.nodes.something else None,
+        "nodes": _nodes(report.nodes) if report.nodes.something else None,
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
     }
+
+
+def _nodes(found: NodeFindings) -> dict[str, Any]:
+    from dlperf_hpc.reporting.node_tables import nodes_json
+
+    return nodes_json(found)
 
 
 def _cost(found: Cost) -> dict[str, Any]:
