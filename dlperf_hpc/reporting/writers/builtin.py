@@ -14,7 +14,6 @@ from dlperf_hpc.errors import LedgerError
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.reporting.contents import Report, json_text
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
-from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, nodes_of
 from dlperf_hpc.reporting.table import Column, JunitCase, csv_table, frame, junit, number, rows
 from dlperf_hpc.reporting.writers import Writer
 from dlperf_hpc.reporting.writers.markdown import PICTURE, picture
@@ -42,6 +41,8 @@ def _nodes(report: Report) -> bytes | None:
     found = report.nodes
     if not found.several:
         return None
+    from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, nodes_of
+
     return csv_table(NODE_COLUMNS, rows(NODE_COLUMNS, nodes_of(found)))
 
 
