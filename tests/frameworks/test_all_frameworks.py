@@ -152,8 +152,7 @@ def test_every_back_end_has_every_row_and_on_four_ranks_the_same_curve(tmp_path:
 def test_every_back_end_under_srun_on_two_nodes(tmp_path: Path, onebox: Onebox) -> None:
     place = Workplace(tmp_path, onebox.env)
     site = _site(
-        place,
-        'partition = "main"\nexclusive = false\npoll_s = 1.0\narray_parallelism = 1\nrequeue = 2',
+        place, 'partition = "main"\nexclusive = false\npoll_s = 1.0\narray_parallelism = 1'
     )
     spec = _spec(place, "wide", ["2n2g"])
     spec.write_text(spec.read_text().replace("bert-tiny", "gpt2-tiny"))

@@ -22,7 +22,6 @@ MPI = '[environment.default]\nmpi = "pmi2"\nenv = { UCX_TLS = "tcp,self" }\n'
 SITE = """\
 partition = "main"
 poll_s = 0.5
-requeue = 2
 exclusive = true
 """
 SWEEP = f"""

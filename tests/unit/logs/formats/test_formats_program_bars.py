@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from damage import scan
+from drawn_bars import bar, clock
 from external_corpus import samples
 
 from dlperf_hpc.logs.formats.bars import bar_of
@@ -23,16 +24,6 @@ from dlperf_hpc.logs.scanned import Reading, ScannedFile
 from dlperf_hpc.model.result import RunResult
 
 SAMPLES = {path.stem: path.read_bytes() for path in samples()}
-
-
-def bar(done: int, total: int, elapsed: str, rate: str = " 2.00it/s", more: str = "") -> str:
-    """A state of a bar, as tqdm draws it."""
-    return f"{100 * done // total:3d}%|{'█' * (10 * done // total):<10}| {done}/{total} [{elapsed}<00:30, {rate}{more}]"
-
-
-def clock(of_s: float) -> str:
-    minutes, rest = divmod(int(of_s), 60)
-    return f"{minutes:02d}:{rest:02d}"
 
 
 def found(text: str) -> ScannedFile:
