@@ -300,7 +300,8 @@ def apart(what: str, one: float, by: str, other: float) -> str:
 
 
 def by_how_much(one: Any, other: Any) -> str:
-    """`` (+12.3 %)`` or `` (300 times as much)``, of the first figure against the second, or ''."""
+    """`` (+12.3 %)`` or `` (300 times as much)``, of the first figure against the second; '' where
+    there is no ratio."""
     if not (is_number(one) and is_number(other)) or other == 0:
         return ""
     ratio = one / other

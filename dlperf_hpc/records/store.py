@@ -107,7 +107,8 @@ def _maker(path: Path) -> tuple[str, int] | None:
 
 
 def launch_of(paths: RunPaths) -> str | None:
-    """The launch that made a run's record, or else its log; LogError for an unreadable one."""
+    """The launch that made a run's record, or else its log; None if neither says. LogError for a
+    file that cannot be read."""
     for path in (paths.record, paths.log):
         with raising(LogError, f"{path}: cannot be read"):
             made = _maker(path)

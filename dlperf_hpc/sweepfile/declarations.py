@@ -61,7 +61,8 @@ class WorkloadDeclaration:
     """A model with its data. ``build(library, case)`` returns the model in that library's form;
     ``batch(case, rank)`` the rank's batch of synthetic data, a dict of arrays that are the model's
     arguments by name; ``flops_per_sample(case)`` model FLOPs of one sample, forward and backward;
-    ``layout(case)`` what its real data is like, None where it has none. ``check``: see above."""
+    ``layout(case)`` what its real data is like, None where it has none. ``check(case)`` is as a
+    :class:`BackendDeclaration` has it."""
 
     name: str
     doc: str

@@ -284,7 +284,7 @@ def _task_state(row: query.JobState) -> TaskState:
 
 
 def _alive(jobs: Iterable[tuple[str, str, str]]) -> dict[str, str]:
-    """Which of these jobs (job id, name, token) wait or run as that, and the uid of each."""
+    """Which of these jobs (job id, name, token) wait or run under these, and their uids."""
     jobs = list(jobs)
     rows = query.queued(sorted({job for job, _, _ in jobs})) if jobs else {}
     alive = [(job, row) for (job, _), row in rows.items() if _task_state(row).alive]

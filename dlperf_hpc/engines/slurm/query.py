@@ -196,7 +196,7 @@ _TIME = re.compile(r"(?:([0-9]+)-)?(?:([0-9]+):)?([0-9]+):([0-9]+)", re.ASCII)
 
 
 def seconds(text: str) -> int | None:
-    """``1-02:03:04``, ``02:03:04`` or ``03:04`` in seconds; None for others, as ``UNLIMITED``."""
+    """``1-02:03:04``, ``02:03:04`` or ``03:04`` in seconds; None for others (``UNLIMITED``)."""
     match = _TIME.fullmatch(text.strip())
     if match is None:
         return None
@@ -257,7 +257,8 @@ def queued(job_ids: Iterable[str]) -> Tasks:
 
 
 def _keys_of(printed: str) -> list[tuple[str, int]]:
-    """Job id and index of each task of squeue's ``12_[3-5]`` or ``12``; SiteError for no job id."""
+    """Job id and index of each task of squeue's ``12_[3-5]`` or ``12``; SiteError for
+    what is no job id."""
     found = _JOB.fullmatch(printed)
     if found and not found[2]:
         return [(found[1], _WHOLE)]

@@ -119,7 +119,8 @@ def submit(
 ) -> str:
     """Write the batch script below ``root`` and give it to sbatch; the job id, which ``job_in``
     finds in what ``sbatch --parsable`` prints ('': it is not certain). SubmissionError if sbatch
-    fails or the job id is not certain, OSError if the script cannot be written; else see above."""
+    fails or the job id is not certain, OSError if the script cannot be written; else as
+    :func:`batch_script`."""
     (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="dlperf-sbatch-") as folder, _said_if_slow(array):
         executor = _executor(root, array, site, program, Path(folder), job_in)

@@ -91,14 +91,7 @@ from collections.abc import Callable
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats.bars import Bar, add_bar, bar_of
-from dlperf_hpc.logs.lineparts import (
-    COUNT,
-    FIGURE,
-    NUMBER,
-    first_of,
-    full_stamp,
-    perhaps,
-)
+from dlperf_hpc.logs.lineparts import COUNT, FIGURE, NUMBER, first_of, full_stamp, perhaps
 from dlperf_hpc.logs.scanned import Averaging, LogStep, Printed, Unit
 
 _Figures = dict[str, "str | None"]
