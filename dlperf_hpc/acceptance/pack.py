@@ -43,6 +43,7 @@ CARD, IMPORTS = "card", "imports"
 
 _MARK = "dlperf_acceptance "  # begins a line of a check's output that holds a finding
 _LEAST_S, _GRACE_S = 5.0, 3.0  # a check that has less is not started
+_LOOK_S = 0.2  # between two looks at what a check prints
 _LAST_LINES = 4  # of a check that crashed
 _SLOWER = {"cuda": 1, "cpu": 4}  # a rehearsal's machine has much else to do
 _MOST_BYTES = 2**22  # of one file that is kept
@@ -64,7 +65,7 @@ class Check(NamedTuple):
 
 
 CHECKS = (
-    Check("environment", "runs", "versions, the card, its clocks, an all-reduce", 60, "123"),
+    Check("environment", "runs", "versions, the card, its clocks, an all-reduce", 40, "123"),
     Check("ceilings", "speed", "matrix products and a copy, without a model", 30),
     Check("clock", "training", "events' times are the window's; a known kernel is seen", 25),
     Check("trained", "training", "precisions, optimizers, accumulation, eager", 60),
@@ -79,7 +80,7 @@ CHECKS = (
     Check("sharing", "runs", "two ranks on one card: a clear error, at once", 30,
           no_card="a CPU may be shared"),
     Check("sweep", "runs", "doctor, a sweep of up to three cases, its report", 75),
-    Check("endings", "runs", "runs that raise, die, hang or run out of memory end so", 70),
+    Check("endings", "runs", "runs that raise, die, hang or run out of memory end so", 90),
     Check("numerics", "numerics", "tiny models against transformers, a CPU, compiled", 200, "2"),
     Check("matrix", "training", "precisions, compiled; mode tuned", 270, "2"),
     Check("models", "speed", "models beside transformers', eager", 150, "3"),
@@ -94,7 +95,7 @@ FIRST = CHECKS[0].name
 
 class Finding(NamedTuple):
     """One row: what was looked at, what was found, what was asked for, and the verdict; the pack
-    adds the check, and the seconds that the check took."""
+    adds the check, and the seconds from the check's start to this row."""
 
     what: str
     value: str
@@ -160,19 +161,21 @@ def run_pack(
         show(f"{check.name}: {check.title}")
         limit_s, started = check.limit_s * _SLOWER[device], time.monotonic()
         allowed += limit_s
+
+        def tell(finding: Finding, name: str = check.name, began: float = started) -> None:
+            seconds = round(time.monotonic() - began, 1)
+            rows.append(finding._replace(check=name, seconds=seconds))
+            show(f"  {finding.verdict:8}{finding.what}: {finding.value}")
+            write_atomically(out / ROWS, json.dumps(as_json(rows), indent=1) + "\n")
+            write_atomically(out / TABLE, table(rows, device))
+
         if any((r.check, r.verdict) == (FIRST, FAIL) and r.what in (CARD, IMPORTS) for r in rows):
-            findings = [skipped("not begun", f"{FIRST} has failed")]
+            tell(skipped("not begun", f"{FIRST} has failed"))
         elif check.no_card and device == "cpu":
-            findings = [skipped(check.name, check.no_card)]
+            tell(skipped(check.name, check.no_card))
         else:
             left_s = start + min(allowed, budget_s) - started
-            findings = _checked(check, device, min(left_s, 2 * limit_s), env, out)
-        seconds = round(time.monotonic() - started, 1)
-        for finding in findings:
-            rows.append(finding._replace(check=check.name, seconds=seconds))
-            show(f"  {finding.verdict:8}{finding.what}: {finding.value}")
-        write_atomically(out / ROWS, json.dumps(as_json(rows), indent=1) + "\n")
-        write_atomically(out / TABLE, table(rows, device))
+            _run_one(check, device, min(left_s, 2 * limit_s), env, out / KEPT, tell)
     return rows
 
 
@@ -201,28 +204,39 @@ def _last(lines: Sequence[str]) -> str:
     return " | ".join(filter(None, map(str.strip, lines[-_LAST_LINES:])))[-600:]
 
 
-def _checked(
-    check: Check, device: str, left_s: float, env: dict[str, str], out: Path
-) -> list[Finding]:
-    """The findings of a check, which runs in a directory of its own, and how it ended if badly."""
+def _run_one(
+    check: Check,
+    device: str,
+    left_s: float,
+    env: dict[str, str],
+    kept: Path,
+    tell: Callable[[Finding], None],
+) -> None:
+    """Tell the findings of a check as they come, and how it ended if badly. It runs in a directory
+    of its own."""
     if left_s < _LEAST_S:
-        return [skipped("not reached", "the budget was used up")]
-    findings, words = list[Finding](), list[str]()
+        tell(skipped("not reached", "the budget was used up"))
+        return
+    verdicts = list[str]()
+
+    def found(finding: Finding) -> None:
+        verdicts.append(finding.verdict)
+        tell(finding)
+
+    def heard(text: str) -> None:
+        if text.startswith(_MARK):
+            found(Finding(*json.loads(text.removeprefix(_MARK))))
+
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as scratch:
-        code, log = _run(command_of(check, device), left_s, env, scratch)
-        for text in log.splitlines(keepends=True):
-            if not text.startswith(_MARK):
-                words.append(text)
-            elif text.endswith("\n"):  # else it was cut when the process was killed
-                findings.append(Finding(*json.loads(text.removeprefix(_MARK))))
+        code, log = _run(command_of(check, device), left_s, env, scratch, heard)
         if code is None:
-            findings.append(Finding("ends", f"still ran after {left_s:.0f} s", verdict=CUT))
-        elif code or not findings:
+            found(Finding("ends", f"still ran after {left_s:.0f} s", verdict=CUT))
+        elif code or not verdicts:
+            words = [text for text in log.splitlines() if not text.startswith(_MARK)]
             value = f"exit code {code}: {_last(words)}"
-            findings.append(Finding("ends", value, "exit code 0, and a finding", FAIL))
-        if {FAIL, CUT} & {finding.verdict for finding in findings}:
-            _keep(out / KEPT, check.name, log, Path(scratch))
-    return findings
+            found(Finding("ends", value, "exit code 0, and a finding", FAIL))
+        if {FAIL, CUT} & set(verdicts):
+            _keep(kept, check.name, log, Path(scratch))
 
 
 def _keep(kept: Path, name: str, log: str, scratch: Path) -> None:
@@ -244,10 +258,14 @@ def as_json(rows: Sequence[Finding]) -> dict[str, object]:
 
 
 def _run(
-    command: list[str], limit_s: float, env: dict[str, str], cwd: str = "/"
+    command: list[str],
+    limit_s: float,
+    env: dict[str, str],
+    cwd: str = "/",
+    heard: Callable[[str], None] = lambda _line: None,
 ) -> tuple[int | None, str]:
-    """Exit code of a process, None if it did not end in time, and what it printed; all that it
-    started ends."""
+    """Exit code of a process, None if it did not end in time, and what it printed, each whole line
+    of which was ``heard`` as it came; all that it started ends."""
     # A file: a pipe that nobody reads would stop the process.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
@@ -259,18 +277,31 @@ def _run(
             env=env,
             cwd=cwd,
         )
-        code = None
+        code, end, place = None, time.monotonic() + limit_s, 0
         try:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                code = process.wait(limit_s)
+            while code is None and time.monotonic() < end:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    code = process.wait(_LOOK_S)
+                place = _hear(output.fileno(), place, heard)
         finally:
             for number in (signal.SIGTERM, signal.SIGKILL):
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, number)
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     process.wait(_GRACE_S)
+        _hear(output.fileno(), place, heard)
         output.seek(0)
         return code, output.read().decode(errors="replace")
+
+
+def _hear(file: int, place: int, heard: Callable[[str], None]) -> int:
+    """Hand over the whole lines of a file from a place on; the place behind them. The position of
+    the file is that of the process which writes it."""
+    data = os.pread(file, os.fstat(file).st_size - place, place)
+    whole = data[: data.rfind(b"\n") + 1]
+    for text in whole.decode(errors="replace").splitlines():
+        heard(text)
+    return place + len(whole)
 
 
 def table(rows: Sequence[Finding], device: str) -> str:
@@ -298,6 +329,7 @@ def main() -> int:
     words = "by name, or those of a call (1, 2, 3) of less than nine minutes (default: all)"
     parser.add_argument("--only", nargs="+", choices=names, default=[], metavar="CHECK", help=words)
     given = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the check
     try:
         rows = run_pack(given.out, given.device, only=given.only)
     except OSError as error:

@@ -265,11 +265,11 @@ def wrapper(patch: Patch, fault: str) -> Iterable[Finding]:
 
 
 def sharing(patch: Patch, fault: str) -> Iterable[Finding]:
-    row = {"status": "failed", "reason": "DeviceError: 2 ranks on node, 1 GPU each, but ..."}
-    row |= {"both run": {"status": "ok", "reason": ""}}.get(fault, {})
-    row |= {"another reason": {"reason": "the time limit"}}.get(fault, {})
+    words = "dlperf_hpc.errors.DeviceError: 2 ranks on node, 1 GPU each, but ...\n"
+    words = {"another reason": "RuntimeError: 2 ranks on node"}.get(fault, words)
+    done = SimpleNamespace(returncode=int(fault != "both run"), stderr=words)
     patch.setattr("shutil.which", lambda *_, **__: "/usr/bin/mpiexec")
-    patch.setattr(runs, "_run_alone", lambda *_, **__: row)
+    patch.setattr(runs, "_two_ranks", lambda *_: done)
     return list(runs.sharing("cuda"))
 
 
