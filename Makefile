@@ -12,7 +12,7 @@
 # make containers   ranks in Apptainer under a real Slurm; gets Apptainer from Debian's unstable
 # make slurm-newer  tests/slurm on a Slurm of today: Debian SUITE (trixie) unpacked into DIR; as root, by hand
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
-# make gpu          what a first run on a GPU must show, 26 minutes at most: $GPU_OUT or gpu-<date>/; of three
+# make gpu          what a first run on a GPU must show, 36 minutes at most: $GPU_OUT or gpu-<date>/; of four
 #                   calls of 9 minutes one: GPU_ARGS="--only 1"
 # make gpu-wheels   for a machine without a network: what its Python (GPU_PYTHON=3.12) lacks, in GPU_WHEELS
 # make lint         formatting, lint, types

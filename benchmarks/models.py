@@ -17,7 +17,8 @@ nanoGPT trains GPT-2 without dropout: ``--dropouts 0`` is its own way. Each shar
 taken with that model's own arithmetic, so the share compares how well the card is used and
 samples/s how fast one trains.
 
-Not run on a GPU yet. ``--device cpu --models bert-tiny --modes eager`` runs the same code anywhere.
+``--device cpu --models bert-tiny --modes eager`` runs the same code anywhere. On a GPU only the
+acceptance pack's shorter form of it has run (docs/gpu.md).
 """
 
 from __future__ import annotations

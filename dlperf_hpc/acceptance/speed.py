@@ -88,7 +88,7 @@ def _compared(case: Case, huggingface: WorkloadDeclaration | None = None) -> Ite
         compared[f"{_OURS}-no-ddp"] = replace(case, options=tuple(lone.items())), ours
     if huggingface:
         compared["huggingface"] = case, huggingface
-    warmup, rounds, seconds = {"cuda": (12, 12, 14.0), "cpu": (2, 2, 2.0)}[case.device]
+    warmup, rounds, seconds = {"cuda": (12, 6, 18.0), "cpu": (2, 2, 2.0)}[case.device]
     sessions, each_s = dict[str, DdpSession](), 1e-9
     for code, (config, workload) in compared.items():
         try:

@@ -18,6 +18,7 @@ from pathlib import Path
 from fixtures_slurm import Onebox, call
 
 _RUNS_S = 0.004
+_MOST_REST_S = 0.2  # a run that stands still for a second or more is an interrupted one
 _DAEMONS = ("slurmd", "slurmstepd")
 
 
@@ -48,7 +49,7 @@ def _duty(
             _look(root, which, held)
             # As they ran, so they rest: where this thread is late, both become longer.
             ran = _between(held, signal.SIGCONT, _RUNS_S)
-            _between(held, signal.SIGSTOP, (times - 1) * ran)
+            _between(held, signal.SIGSTOP, min((times - 1) * ran, _MOST_REST_S))
     finally:
         _send(held, signal.SIGCONT)
         for pidfd in held.values():

@@ -408,7 +408,7 @@ def test_a_card_too_old_for_a_precision_is_no_failure(monkeypatch: pytest.Monkey
 def test_too_few_windows_give_no_ratio(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = list(beside(monkeypatch, "few iterations"))
     assert verdicts(rows) == [OK, OK, NOTED]
-    assert all("12 x 1" in row.what for row in rows)
+    assert all("6 x 1" in row.what for row in rows)
 
 
 def test_what_others_raise_is_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
