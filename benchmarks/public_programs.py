@@ -5,7 +5,7 @@ DIR has checkouts of the repositories that :data:`PROGRAMS` names, each in a dir
 ``owner+name``; PYTHON has the packages of the programs. Data and models are made here, small and of
 noise, and nothing is loaded from outside. ``--slurm`` wants a Slurm of one machine around it
 (``python3 slurm/onebox run -- python benchmarks/public_programs.py --slurm ...``); two ranks are
-then two nodes.
+then two nodes. A ready program runs twice in one directory, as its users do.
 
 The truth is what ``stamps/`` writes beside a program: the moments in which its iterations ended.
 The two figures are of the same run and of the same iterations, so that only their ratio counts on
@@ -38,7 +38,7 @@ STAMPS = ROOT / "benchmarks" / "stamps"
 SWEEP = """
 topologies = {topologies}
 base = "{base}"
-repeats = 1
+repeats = {repeats}
 time_limit = "00:09:00"
 [measure]
 warmup = {warmup}
@@ -452,6 +452,7 @@ def swept(place: Path, program: Program, given: argparse.Namespace) -> Path:
     (place / "public.toml").write_text(
         SWEEP.format(
             topologies=json.dumps(topologies), base=topologies[0], warmup=program.warmup,
+            repeats=1 + isinstance(program.table, str),
             iterations=program.iterations, name=program.name,
             case="\n".join(f"{key} = {json.dumps(value)}" for key, value in case.items()),
         )
@@ -473,8 +474,8 @@ def stamped(root: Path, row: Mapping[str, str]) -> list[float]:
         first = int(row["warmup"] or 0)
         last = first + int(row["iterations"] or 0)
     found = []
-    folder = f"{row['framework']}/**/{row['topology']}/**/attempts/**/0.*.stamps"
-    for path in root.glob(folder):
+    place, _, name = row["run"].rpartition("/")
+    for path in root.glob(f"{place}/attempts/{name}.*/**/0.*.stamps"):
         moments = [int(line) / 1e9 for line in path.read_text().split()]
         if len(moments) >= last > first:
             seconds = moments[last - 1] - moments[first - 1]

@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import pytest
 from fixtures_slurm import Onebox
 from places import ROOT
 from queueing import Queue
@@ -116,6 +117,51 @@ def test_a_program_that_is_cancelled_and_run_again(place: Workplace, onebox: One
     first = log.parent / "attempts" / f"{log.stem}.attempt1.log"
     assert b" 3| rank 3 of 4\n" in first.read_bytes()
     assert not first.with_suffix(".program").exists()
+
+
+PRINTS = """
+import time
+time.sleep(2)  # a real program imports something
+for step in range(1, 100):
+    time.sleep(0.05)
+    print(f"step {step}", flush=True)
+"""
+ON_GPUS = """
+topologies = ["2n1g"]
+base = "2n1g"
+repeats = 1
+time_limit = "00:02:00"
+[measure]
+warmup = 3
+iterations = 30
+[case]
+framework = "mine"
+model = "toy"
+batch_size = 4
+[program.mine]
+launch = "rank"
+run = ["train.py"]
+[program.mine.read]
+line = '^step (?P<iteration>[0-9]+)'
+"""
+
+
+def test_the_gpus_of_a_program_on_two_nodes_are_sampled(place: Workplace) -> None:
+    """On each node by its first supervisor, by an NVML that is faked in all processes."""
+    fake = {"PYTHONPATH": str(ROOT / "tests" / "support" / "nvml"), "FAKE_NVML": "GPU-{node}"}
+    words = ", ".join(f'{name} = "{value}"' for name, value in fake.items())
+    profile = PROFILE.read_text(encoding="utf-8").replace("env = {", f"env = {{ {words},")
+    place.write("train.py", PRINTS)
+    spec = place.write("gpus.toml", ON_GPUS)
+    site = place.write("site.toml", profile)
+    done = place.verb("sweep", spec, "--site", site, "--wait", "--no-check", timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    with open(place.directory("gpus") / "report" / "runs.csv", encoding="utf-8") as file:
+        (row,) = csv.DictReader(file)
+    seen = [row[f"gpu_{figure}"] for figure in ("util", "sm_mhz", "devices")]
+    assert seen == ["90.0", "1000.0", "2"], row
+    joules = float(row["gpu_joules"]) / 200  # 100 W each
+    assert joules == pytest.approx(float(row["elapsed_s"]), rel=0.3), row
 
 
 def _status(root: Path) -> Status:

@@ -1,10 +1,10 @@
 """A pynvml without a driver, for processes: it stands first on their PYTHONPATH.
 
-``FAKE_NVML`` has the devices' UUIDs, with commas between. Device i draws 100 x (i + 1) W at all
-times, which its energy counter tells too, and runs at 1000 + i MHz. ``FAKE_NVML_FAULT``:
-``missing`` (no library), ``hang`` or ``crash`` (in the second sample), ``no-counter``.
-``FAKE_NVML_USED`` has the number of the device on which the process whose pid is in the file
-``FAKE_NVML_PID`` computes.
+``FAKE_NVML`` has the devices' UUIDs, with commas between; ``{node}`` in one is Slurm's node. Device
+i draws 100 x (i + 1) W at all times, which its energy counter tells too, and runs at 1000 + i MHz.
+``FAKE_NVML_FAULT``: ``missing`` (no library), ``hang`` or ``crash`` (in the second sample),
+``no-counter``. ``FAKE_NVML_USED`` has the number of the device on which the process whose pid is in
+the file ``FAKE_NVML_PID`` computes.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from types import SimpleNamespace
 
 NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 _FAULT = os.environ.get("FAKE_NVML_FAULT", "")
-_UUIDS = os.environ.get("FAKE_NVML", "").split(",")
+_NODE = os.environ.get("SLURMD_NODENAME", "")
+_UUIDS = os.environ.get("FAKE_NVML", "").replace("{node}", _NODE).split(",")
 
 
 class NVMLError(Exception):
