@@ -322,7 +322,7 @@ def _gpu_ranks(result: RunResult) -> list[Rank]:
 
 
 def _of_cores(runs: Sequence[Sequence[Rank]]) -> list[Flag]:
-    fewest = [cores for rows in runs if (cores := _fewest_cores(rows)) is not None]
+    fewest = [cores for rows in runs if (cores := fewest_cores(rows)) is not None]
     few = sum(cores < FEW_CORES for cores in fewest)
     if not few:
         return []
@@ -330,7 +330,7 @@ def _of_cores(runs: Sequence[Sequence[Rank]]) -> list[Flag]:
     return [Flag("few-cores", note)]
 
 
-def _fewest_cores(rows: Sequence[Rank]) -> float | None:
+def fewest_cores(rows: Sequence[Rank]) -> float | None:
     """The fewest cores that a rank had; those that several ranks of a host share are divided."""
     hosts: dict[str, list[set[int]]] = {}
     for row in rows:

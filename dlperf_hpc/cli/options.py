@@ -10,7 +10,7 @@ import itertools
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -278,9 +278,12 @@ _NAMES = {
 }
 
 
-def add_external_options(made: argparse.ArgumentParser, accelerator: bool) -> None:
+def add_external_options(
+    made: argparse.ArgumentParser, accelerator: bool, without: Collection[str] = ()
+) -> None:
     """Options for logs of other programs: the window rule, and settings that a log lacks.
-    ``accelerator``: whether the verb needs peak FLOPS, and so the name of the accelerator."""
+    ``accelerator``: whether the verb needs peak FLOPS, and so the name of the accelerator.
+    ``without`` are counts that make no sense for all runs of the verb alike."""
     logs = made.add_argument_group("logs of other programs")
     logs.add_argument(
         "--rule",
@@ -299,7 +302,8 @@ def add_external_options(made: argparse.ArgumentParser, accelerator: bool) -> No
     logs.add_argument("--no-cache", action="store_true", help=no_cache)
     settings = made.add_argument_group("settings of the runs whose logs do not state them")
     for name, what in _COUNTS.items():
-        settings.add_argument("--" + name.replace("_", "-"), type=int, metavar="N", help=what)
+        if name not in without:
+            settings.add_argument("--" + name.replace("_", "-"), type=int, metavar="N", help=what)
     for name, what in _NAMES.items():
         settings.add_argument(f"--{name}", metavar="NAME", help=what)
     if accelerator:
@@ -309,7 +313,7 @@ def add_external_options(made: argparse.ArgumentParser, accelerator: bool) -> No
 
 def stated_settings(arguments: argparse.Namespace) -> dict[str, Any]:
     """The settings of a run that the command line states. SpecError for a number below 1."""
-    given = {name: getattr(arguments, name) for name in (*_COUNTS, *_NAMES)}
+    given = {name: getattr(arguments, name, None) for name in (*_COUNTS, *_NAMES)}
     wrong = [
         Issue("--" + name.replace("_", "-"), f"{value} is not a count of 1 or more")
         for name, value in given.items()
@@ -380,19 +384,19 @@ def write_files(arguments: argparse.Namespace, contents: Mapping[str, Callable[[
             write_atomic(path, content())
 
 
-def results_below(arguments: argparse.Namespace, directory: Path) -> Sequence[RunResult]:
-    """The results of all runs at and below a directory or archive but for its report; tells on
+def results_below(arguments: argparse.Namespace, *directories: Path) -> Sequence[RunResult]:
+    """The results of all runs at and below directories or archives but for their reports; tells on
     standard error what could not be read. LedgerError if there is no log in a known format."""
     from dlperf_hpc.logs.gather import gather
     from dlperf_hpc.logs.interpret.rules import rule
     from dlperf_hpc.records import layout
 
     found = gather(
-        [directory],
+        directories,
         rule(arguments.rule),
         stated_settings(arguments),
         cache(arguments),
-        leave_out=[directory / layout.REPORT],
+        leave_out=[directory / layout.REPORT for directory in directories],
     )
     for line in found.unread:
         say(f"not read: {line}")

@@ -16,6 +16,7 @@ from dlperf_hpc.analysis.costs import Cost, cost
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_tables
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.machines import machine_of
+from dlperf_hpc.analysis.prediction import Prediction, predictions
 from dlperf_hpc.analysis.slow_nodes import NodeFindings, hosts_of
 from dlperf_hpc.analysis.slow_nodes import examine as examine_nodes
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair, option_pairs, summarise
@@ -24,6 +25,7 @@ from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.model.statistics import TARGET_COVERAGE
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.prediction_tables import predictions_json
 from dlperf_hpc.reporting.run_states import warnings_of
 from dlperf_hpc.reporting.table import by_devices, ends_json, natural, rows, span
 
@@ -67,6 +69,7 @@ class Report:
     def compute(self) -> None:
         """Compute what most files tell."""
         _ = self.case_rows, self.run_rows, self.nodes, self.machines, self.option_pairs
+        _ = self.predictions
 
     @cached_property
     def series(self) -> Mapping[str, tuple[CaseSummary, ...]]:
@@ -114,6 +117,12 @@ class Report:
     def nodes(self) -> NodeFindings:
         """What the runs tell of their nodes."""
         return examine_nodes([self.runs])
+
+    @cached_property
+    def predictions(self) -> tuple[Prediction, ...]:
+        """What the series with several counts of full nodes say of more nodes."""
+        found = predictions(self.series, self.runs)
+        return tuple(each for each in found if len(each.steps) > 1)
 
     @cached_property
     def troubles(self) -> tuple[RunResult, ...]:
@@ -171,7 +180,8 @@ def as_json(report: Report) -> dict[str, Any]:
     """Plain JSON values: null for what is not known, never NaN. Cases and runs have the names of
     the CSV columns; ``flags`` and ``notes`` of a case are lists. ``switches`` are pairs of cases
     that differ in one option. ``dlperf`` holds, per series, the table as DLPerf's scripts round it,
-    and what it lacks. ``nodes`` is what ``dlperf nodes --json`` prints, null without any."""
+    and what it lacks. ``nodes`` and ``predictions`` are what ``dlperf nodes --json`` and
+    ``dlperf predict --json`` print, null without any."""
     lists = ({"flags": list(case.flags), "notes": list(case.notes)} for case in report.cases)
     return {
         "schema": SCHEMA,
@@ -189,6 +199,7 @@ def as_json(report: Report) -> dict[str, Any]:
         },
         "cost": report.cost and _cost(report.cost),
         "nodes": _nodes(report.nodes) if report.nodes.something else None,
+        "predictions": predictions_json(report.predictions) if report.predictions else None,
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
     }

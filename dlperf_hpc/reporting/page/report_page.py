@@ -38,6 +38,7 @@ from dlperf_hpc.reporting.page.visible import (
     run_table,
     sentence,
 )
+from dlperf_hpc.reporting.prediction_tables import page_table
 from dlperf_hpc.reporting.report_tables import cost_text
 from dlperf_hpc.reporting.table import (
     Column,
@@ -260,6 +261,15 @@ def _nodes(visible: VisibleReport) -> list[Section]:
     return [Section("nodes", "Nodes", tuple(lines), node_table(rows[:MOST_NODES]))]
 
 
+def _predictions(visible: VisibleReport) -> list[Section]:
+    """Where a series was measured on several counts of full nodes."""
+    if not visible.report.predictions:
+        return []
+    table = page_table(visible.report.predictions)
+    lines = tuple(sentence(printable(line)) for line in table.beneath[:_MOST_LISTED])
+    return [Section("predictions", "More nodes, predicted", lines, table)]
+
+
 Line = tuple[str, str, int, str]
 """What differs, a value of it, the runs that have it, and their topologies."""
 
@@ -325,6 +335,6 @@ def _differing_rows(name: str, facts: Facts) -> list[Line]:
 
 
 SECTIONS: tuple[Callable[[VisibleReport], list[Section]], ...] = (
-    _cases, _runs, _options, _nodes, _provenance,
+    _cases, _runs, _options, _predictions, _nodes, _provenance,
 )  # fmt: skip
 """The parts behind the figure, in order."""

@@ -10,6 +10,7 @@ from dlperf_hpc.errors import at_most, number_of
 from dlperf_hpc.model.result import TOKENS_PER_S, RunResult, Status, own_unit
 from dlperf_hpc.model.statistics import Sample
 from dlperf_hpc.reporting.contents import Report
+from dlperf_hpc.reporting.prediction_tables import page_table
 from dlperf_hpc.reporting.report_tables import (
     Overview,
     overview,
@@ -39,6 +40,7 @@ def markdown(report: Report) -> str:
         _overview(overview(report)),
         *(_series(name, members) for name, members in report.series.items()),
         _option_pairs(report.option_pairs),
+        _predictions(report),
         _not_ok(report.runs),
         _warnings(report.warnings),
         _unread(report.unread),
@@ -151,6 +153,14 @@ def _option_pairs(found: Sequence[OptionPair]) -> str:
         return ""
     about = "Cases that differ in one option, side by side: the change it makes."
     return _section("One option switched on", [f"{about}\n", markdown_table(switch_table(found))])
+
+
+def _predictions(report: Report) -> str:
+    if not report.predictions:
+        return ""
+    table = page_table(report.predictions)
+    parts = [markdown_table(table), "", markdown_lines(table.beneath)]
+    return _section("More nodes, predicted", parts)
 
 
 def _not_ok(results: Sequence[RunResult]) -> str:

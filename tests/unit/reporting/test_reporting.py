@@ -403,7 +403,7 @@ def test_markdown_lists_every_run_that_is_not_ok() -> None:
 def test_markdown_sorts_by_devices_and_says_a_missing_base_once() -> None:
     results = oks(case("4n8g"), 700) + oks(case("1n8g"), 239)
     text = markdown(results)
-    assert [row[1] for row in table_rows(text)][2:] == ["8", "32"]
+    assert [row[1] for row in table_rows(text)][2:4] == ["8", "32"]
     assert text.count("is not in this series") == 1
     assert "Base: 1n8g, 239.00 samples/s (1 run, no CI)." in markdown(results, "1n8g")
 

@@ -1,0 +1,345 @@
+"""How fast a series would be on more nodes than were measured, how sure that is, and when not.
+
+The model is of the time t of one optimizer step on N full nodes (all devices of a node in use)::
+
+    t(N) = t_free + x1 + c (1 - N^-gamma) / gamma
+
+``t_free + x1`` is the step on one node; the last term is what the exchange between nodes adds: with
+gamma 1 that of a ring, c (N - 1) / N (Patarasu & Yuan, "Bandwidth optimal all-reduce algorithms",
+2009), with gamma 0 c ln N, that of a tree. The step time is extrapolated, and not the speedup,
+since the curve of speedups kinks where the network begins.
+
+The half width of the interval is split-conformal (Lei et al., "Distribution-free predictive
+inference for regression", 2018), scaled by what makes an extrapolation hard. ``benchmarks/
+forecast.py`` computes :data:`CALIBRATED_ON` anew from the published tables.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from dlperf_hpc.analysis.flags import SUPER_LINEAR_WITHOUT_INTERVAL, fewest_cores
+from dlperf_hpc.analysis.speedup import CaseSummary
+from dlperf_hpc.model.case import Topology
+from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
+
+Steps = Mapping[int, float]
+"""Nodes -> time of an optimizer step, in one unit for all."""
+
+RING, BETWEEN, TREE = 1.0, 0.5, 0.0
+"""Values of gamma: of a ring, of what is taken where nothing tells, of a tree."""
+_PRIOR_WIDTH = 0.5  # of gamma around BETWEEN, where three counts or more are fitted
+_MODEL_ERROR = 0.005  # of a step time, relative; runs of one case vary by less
+_GAMMAS = 40  # steps of the grid from tree to ring
+
+CONFORMAL = 0.65
+FLOOR = 0.02
+"""Half width = CONFORMAL (FLOOR + loss) log2(target / last), a fraction of the prediction."""
+CALIBRATED_ON = (
+    "the interval was calibrated on 105 published ladders (1 and 2 nodes to 4, nearly all of 8 V100"
+    " a node and of one cluster): 91 % of them lay within, of the worst framework 67 %; on another"
+    " cluster, or further away, it may hold less often"
+)
+
+_MOST_TIMES = 16
+_MOST_TIMES_BY_TWO = 4
+_MOST_NODES_BY_TWO = 8
+_MOST_LOSS = 0.25
+VOID = frozenset({
+    "over-peak", "no-optimizer-step", "all-steps-skipped", "bimodal", "not-as-asked",
+    "mixed-settings", "mixed-units",
+})  # fmt: skip
+"""Flags of :data:`.flags.FLAGS` by which a figure is none to extrapolate from."""
+
+
+# --- the model, of plain numbers
+
+
+def exchange(nodes: float, gamma: float) -> float:
+    """``(1 - N^-gamma) / gamma``, and its limit ``ln N`` for gamma 0; 0 on one node."""
+    return math.log(nodes) if gamma == TREE else (1 - nodes**-gamma) / gamma
+
+
+def _line(steps: Steps, gamma: float) -> tuple[float, float]:
+    """``c`` of the least squares of relative errors, and their sum of squares. ``c`` is never below
+    0: noise alone makes a step on more nodes shorter."""
+    points = [(exchange(n, gamma), t, 1 / t**2) for n, t in steps.items()]
+    total = sum(w for *_, w in points)
+    x0, t0 = (sum(p[i] * p[2] for p in points) / total for i in (0, 1))
+    spread = sum(w * (x - x0) ** 2 for x, _, w in points)
+    c = max(0.0, sum(w * (x - x0) * (t - t0) for x, t, w in points) / spread)
+    return c, sum(w * (t - t0 - c * (x - x0)) ** 2 for x, t, w in points)
+
+
+def fitted_gamma(steps: Steps) -> float:
+    """The gamma that fits three node counts or more, pulled towards :data:`BETWEEN`."""
+
+    def badness(gamma: float) -> float:
+        away = (gamma - BETWEEN) / _PRIOR_WIDTH
+        return _line(steps, gamma)[1] / _MODEL_ERROR**2 + away**2
+
+    return min((place / _GAMMAS for place in range(_GAMMAS + 1)), key=badness)
+
+
+def gamma_for(steps: Steps, nodes: int) -> float:
+    """The gamma that is taken for this many nodes."""
+    if len(steps) > 2:
+        return fitted_gamma(steps)
+    return RING if nodes <= 2 * max(steps) else BETWEEN
+
+
+def step_at(steps: Steps, nodes: int, gamma: float) -> float:
+    """The time of a step on ``nodes`` nodes, in the unit of ``steps``, which need two counts; the
+    curve goes through the largest of them."""
+    last = max(steps)
+    added = exchange(nodes, gamma) - exchange(last, gamma)
+    return steps[last] + _line(steps, gamma)[0] * added
+
+
+def loss_of(steps: Steps) -> float:
+    """The share of a device's throughput that is lost from the fewest nodes to the most, from 0."""
+    return max(0.0, 1 - steps[min(steps)] / steps[max(steps)])
+
+
+def steep_loss(steps: Steps) -> float:
+    """The loss between the two fewest counts if it makes every prediction doubtful, else 0."""
+    first, second, *_ = sorted(steps)
+    lost = 1 - steps[first] / steps[second]
+    return lost if lost > _MOST_LOSS else 0.0
+
+
+def half_width(steps: Steps, nodes: int) -> float:
+    """Half of the interval's width, as a fraction of the predicted throughput."""
+    return CONFORMAL * (FLOOR + loss_of(steps)) * math.log2(nodes / max(steps))
+
+
+def why_not_from(steps: Steps) -> str:
+    """Why nothing is predicted from such step times, and what to measure; '' if they will do."""
+    if len(steps) < 2:
+        if not steps:
+            return "no run on full nodes counts: measure two counts of nodes"
+        (only,) = steps
+        here = f"full nodes were measured in one count only ({_nodes(only)})"
+        return f"{here}: measure {_nodes(2 * only)} as well"
+    counts = sorted(steps)
+    for few, many in zip(counts, counts[1:]):
+        growth = steps[few] / steps[many]
+        where = f"from {few} to {_nodes(many)}"
+        if growth * many / few <= 1:
+            more = "look for the cause (`dlperf doctor --pairs 3`), and measure again"
+            return f"the throughput falls {where}, from which no law follows: {more}"
+        if growth > SUPER_LINEAR_WITHOUT_INTERVAL:
+            faster = f"a device gets {100 * (growth - 1):.1f} % faster {where}"
+            return f"{faster}, which no exchange can do: measure {_nodes(few)} again"
+    return ""
+
+
+def why_not_at(steps: Steps, nodes: int) -> str:
+    """Why this count of nodes is not predicted, and what to measure; '' if it can be."""
+    last, two = max(steps), len(steps) == 2
+    if nodes in steps:
+        return ""  # it is known, and needs no prediction
+    if nodes < last:
+        return f"{_nodes(last)} were measured, and only more are predicted: measure {nodes} itself"
+    if nodes > _MOST_TIMES * last:
+        more = math.ceil(nodes / _MOST_TIMES)
+        return f"more than {_MOST_TIMES} times what was measured: measure {_nodes(more)} as well"
+    if two and nodes > min(_MOST_TIMES_BY_TWO * last, _MOST_NODES_BY_TWO):
+        far = f"{_MOST_TIMES_BY_TWO} times as far, and {_MOST_NODES_BY_TWO} nodes at most"
+        return f"two node counts reach {far}: measure a third one, {_nodes(2 * last)}"
+    if (lost := steep_loss(steps)) and nodes > 2 * last:
+        steep = f"{100 * lost:.1f} % of a device's throughput is lost at once"
+        half = _nodes(math.ceil(nodes / 2))
+        return f"{steep}, so that twice as far is the limit: measure {half} as well"
+    return ""
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'s' * (count != 1)}"
+
+
+# --- of a series
+
+MEASURED = "measured"
+
+
+@dataclass(frozen=True)
+class NodeCount:
+    """One count of nodes of a series. Throughputs are over all devices, in ``unit``; ``efficiency``
+    is per device, over that on the fewest full nodes. ``basis`` is :data:`MEASURED`, where the
+    interval is that of the median of runs, or says what the extrapolation rests on, where it has a
+    ``half_width``, a fraction. ``tree`` and ``ring`` are the throughputs by these two laws where no
+    measured figure tells between them, else None."""
+
+    series: str
+    topology: Topology
+    unit: str
+    throughput: float
+    basis: str
+    efficiency: float | None = None
+    low: float | None = None
+    high: float | None = None
+    half_width: float | None = None
+    tree: float | None = None
+    ring: float | None = None
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What one series says of more nodes: ``counts`` of full nodes, measured ones first, from few
+    to many; ``steps`` are the measured ones' step times. ``why_not`` says why nothing is predicted
+    and what to measure, '' where something may be; ``refused`` says it of single counts."""
+
+    series: str
+    steps: Steps
+    counts: tuple[NodeCount, ...]
+    why_not: str = ""
+    refused: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def something(self) -> bool:
+        """Whether any count is predicted."""
+        return any(each.basis != MEASURED for each in self.counts)
+
+
+def full_nodes(members: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
+    """The cases of a series of which runs count, on nodes of which as many devices are in use as of
+    any node of the series; from few nodes to many."""
+    widest = max((m.case.topology.gpus_per_node for m in members), default=0)
+    full = [m for m in members if m.speed and m.case.topology.gpus_per_node == widest]
+    return tuple(sorted(full, key=lambda m: m.case.topology.nodes))
+
+
+def predictions(
+    series: Mapping[str, Sequence[CaseSummary]],
+    runs: Iterable[RunResult],
+    targets: Collection[int] = (),
+) -> tuple[Prediction, ...]:
+    """What each series says of these counts of nodes; without any, of twice and four times the most
+    nodes that it was measured on. ``runs`` are those of all cases: they tell which cores their
+    ranks had."""
+    crowded = {(run.sweep, run.run.case.id) for run in runs if _ranks_share_cores(run)}
+    full = {name: full_nodes(members) for name, members in series.items()}
+    alike: dict[tuple[object, ...], list[Sequence[CaseSummary]]] = {}
+    for each in full.values():
+        if each and not _not_one_law(each, crowded):
+            alike.setdefault(_but_for_batch(each[0]), []).append(each)
+    made = []
+    for name, measured in full.items():
+        steps = step_times(measured)
+        why_not = _not_one_law(measured, crowded) or why_not_from(steps)
+        counts = [_measured(name, each, {} if why_not else steps) for each in measured]
+        if why_not:
+            made.append(Prediction(name, steps, tuple(counts), why_not))
+            continue
+        nodes = sorted({*targets}) or [2 * max(steps), 4 * max(steps)]
+        refused = {n: why for n in nodes if (why := why_not_at(steps, n))}
+        known = _with_sibling(steps, _sibling(measured, alike[_but_for_batch(measured[0])]))
+        left = [n for n in nodes if n not in refused and n not in steps]
+        counts += [_predicted(counts[0], steps, known, n) for n in left]
+        made.append(Prediction(name, steps, tuple(counts), "", refused))
+    return tuple(made)
+
+
+def _measured(series: str, summary: CaseSummary, steps: Steps) -> NodeCount:
+    topology, interval = summary.case.topology, summary.sample and summary.sample.interval
+    efficiency = steps[min(steps)] / steps[topology.nodes] if steps else None
+    ends = (interval.low, interval.high) if interval else ()
+    speed = summary.speed or 0.0
+    return NodeCount(series, topology, summary.unit, speed, MEASURED, efficiency, *ends)
+
+
+def _with_sibling(steps: Steps, sibling: Steps) -> Steps:
+    """The steps, and those on more nodes: as many ms longer than the last as the sibling's are."""
+    last = max(steps)
+    added = {n: max(0.0, t - sibling[last]) for n, t in sibling.items() if n > last}
+    return {**steps, **{n: steps[last] + more for n, more in added.items()}}
+
+
+def _predicted(base: NodeCount, steps: Steps, known: Steps, nodes: int) -> NodeCount:
+    """What the step times that are known say of a count of nodes; ``base`` has the fewest."""
+    first, gamma, wide = min(steps), gamma_for(known, nodes), half_width(steps, nodes)
+
+    def efficiency(gamma: float) -> float:
+        return steps[first] / step_at(known, nodes, gamma)
+
+    linear = base.throughput * nodes / first
+    speed, law = linear * efficiency(gamma), "ring" if gamma == RING else f"gamma {gamma:g}"
+    undecided = len(known) == 2 and nodes > 2 * max(known)
+    return replace(
+        base,
+        topology=Topology(nodes, base.topology.gpus_per_node),
+        throughput=speed,
+        basis="another batch" if nodes in known else law,
+        efficiency=efficiency(gamma),
+        low=max(0.0, speed * (1 - wide)),
+        high=speed * (1 + wide),
+        half_width=wide,
+        tree=linear * efficiency(TREE) if undecided else None,
+        ring=linear * efficiency(RING) if undecided else None,
+    )
+
+
+def step_times(full: Sequence[CaseSummary]) -> dict[int, float]:
+    """The time of an optimizer step by nodes, in s where its samples are known; else that in which
+    a device does one of what the throughput counts, whose ratios are the same."""
+    samples = _samples(full[0]) or 1.0 if full else 1.0
+    devices = {m.case.topology.devices: m for m in full}
+    return {m.case.topology.nodes: samples * n / m.speed for n, m in devices.items() if m.speed}
+
+
+def _samples(summary: CaseSummary) -> float | None:
+    """Samples of one device in an optimizer step; None if unknown."""
+    batch = summary.global_batch
+    return batch / summary.case.topology.devices if batch else None
+
+
+def _sibling(measured: Sequence[CaseSummary], alike: Iterable[Sequence[CaseSummary]]) -> Steps:
+    """Of series that differ in the batch size alone, the step times of the one that was measured on
+    the same nodes and on more, and has the nearest batch; {} without one. The milliseconds that the
+    exchange of the same gradients adds are theirs too."""
+    size, last = _samples(measured[0]), measured[-1].case.topology
+    nearest: tuple[float, Steps] = math.inf, {}
+    for each in alike:
+        other = _samples(each[0])
+        if not size or not other or other == size or each[-1].case.topology <= last:
+            continue
+        steps, away = step_times(each), abs(math.log(other / size))
+        if last.nodes in steps and away < nearest[0] and not why_not_from(steps):
+            nearest = away, steps
+    return nearest[1] if measured[0].unit == SAMPLES_PER_S else {}
+
+
+def _but_for_batch(summary: CaseSummary) -> tuple[object, ...]:
+    case = summary.case
+    shape = (case.seq_len, case.precision, case.tags, case.topology.gpus_per_node)
+    run = (summary.sweep, summary.accumulation, summary.devices, summary.unit)
+    return case.framework, case.model, *shape, *run
+
+
+def _not_one_law(measured: Sequence[CaseSummary], crowded: Collection[tuple[str, str]]) -> str:
+    """Why the cases of a series cannot be points of one curve, and what to measure; '' if so."""
+    for each in measured:
+        where = each.case.topology
+        if (each.sweep, each.case.id) in crowded:
+            return f"ranks of {where} share cores: measure with a core or more for each rank"
+        for flag in each.evidence:
+            if flag.name in VOID:
+                return f"{where} has the flag {flag.name} ({flag.note}): measure {where} again"
+    differing: dict[str, list[object]] = {
+        "accumulation": [m.accumulation for m in measured],
+        "number of samples of a device in an optimizer step": [*map(_samples, measured)],
+        "kind of device": [", ".join(sorted(m.devices)) for m in measured],
+    }
+    for what, values in differing.items():
+        if len({*filter(None, values)}) > 1:
+            texts = (f"{v or 'unknown'} on {m.case.topology}" for v, m in zip(values, measured))
+            return f"the {what} changes with the nodes ({', '.join(texts)}): measure all with one"
+    return ""
+
+
+def _ranks_share_cores(run: RunResult) -> bool:
+    rows = [row for row in run.facts.get("ranks") or [] if isinstance(row, Mapping)]
+    return (fewest_cores(rows) or 1) < 1

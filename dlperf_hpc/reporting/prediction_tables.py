@@ -1,0 +1,159 @@
+"""Throughput on more nodes, predicted: tables for terminal, page and Markdown, sentences, JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from dlperf_hpc.analysis.prediction import (
+    CALIBRATED_ON,
+    MEASURED,
+    NodeCount,
+    Prediction,
+    half_width,
+    loss_of,
+    steep_loss,
+)
+from dlperf_hpc.errors import number_of
+from dlperf_hpc.reporting.table import (
+    Cell,
+    Column,
+    Table,
+    figures,
+    hundredths,
+    number,
+    percent,
+    print_tables,
+    speed_heading,
+    words,
+)
+
+SCHEMA = "dlperf-predict/1"
+_BASES = {
+    "ring": "ring: the exchange adds c (N - 1) / N to a step, as a ring does",
+    "another batch": "another batch: the exchange adds as many ms as to a step of the nearest"
+    " batch size that was measured there",
+}
+_GAMMA = "gamma: the exchange adds c (1 - N^-gamma) / gamma, from 0, a tree's, to 1, a ring's"
+
+
+def predictions_json(found: Iterable[Prediction]) -> dict[str, Any]:
+    """Plain JSON values: null for what is not known, never NaN."""
+    return {
+        "schema": SCHEMA,
+        "calibrated_on": CALIBRATED_ON,
+        "series": [
+            {
+                "series": each.series,
+                "loss": None if each.why_not else loss_of(each.steps),
+                "node_counts": [*map(_count_json, each.counts)],
+                "not_predicted": each.why_not or None,
+                "refused": [{"nodes": nodes, "why": why} for nodes, why in each.refused.items()],
+            }
+            for each in found
+        ],
+    }
+
+
+def _count_json(row: NodeCount) -> dict[str, Any]:
+    values = {name: value for name, value in vars(row).items() if name != "series"}
+    place = {"topology": str(row.topology), "nodes": row.topology.nodes}
+    return {**values, **place, "devices": row.topology.devices}
+
+
+# --- for people
+
+
+def _rough(value: float | None) -> str:
+    """A predicted figure with four digits, which is more than is known of it."""
+    if not value:
+        return "" if value is None else "0"
+    after_point = 3 - math.floor(math.log10(value))
+    return f"{round(value, after_point):.{max(0, after_point)}f}"
+
+
+def _form(row: NodeCount) -> Callable[[float | None], str]:
+    return number if row.basis == MEASURED else _rough
+
+
+def _speed(row: NodeCount, heading: str) -> Cell:
+    unit = f" {row.unit}" if row.unit != heading else ""
+    return Cell(_form(row)(row.throughput) + unit, row.throughput)
+
+
+def _range(low: float | None, high: float | None, form: Callable[[float | None], str]) -> str:
+    return "" if low is None else f"{form(low)}-{form(high)}"
+
+
+def _columns(found: Sequence[NodeCount]) -> tuple[Column[NodeCount], ...]:
+    unit = speed_heading(row.unit for row in found)
+    return (
+        words("case", lambda r: Cell(str(r.topology), r.topology.nodes)),
+        figures(unit, lambda r: _speed(r, unit)),
+        figures("interval", lambda r: _range(r.low, r.high, _form(r))),
+        figures("+- %", "half_width", form=hundredths, rank=3),
+        figures("eff. %", "efficiency", form=hundredths, rank=1),
+        words("by", "basis"),
+        figures("tree-ring", lambda r: _range(r.tree, r.ring, _rough), rank=2),
+    )
+
+
+def loss_sentence(found: Prediction) -> str:
+    """Why the interval is as wide as it is, and what distance makes of it; '' without a point."""
+    if not found.something:
+        return ""
+    first, last = min(found.steps), max(found.steps)
+    text = (
+        f"{percent(loss_of(found.steps))} of a device's throughput is lost from {first} to"
+        f" {number_of(last, 'node')}: with each doubling beyond, confidence falls, and the half"
+        f" width of the interval grows by {percent(half_width(found.steps, 2 * last))} of the"
+        " prediction"
+    )
+    if lost := steep_loss(found.steps):
+        text += f"; so steep a loss ({percent(lost)} at once) makes even twice as far a rough guess"
+    return text
+
+
+def sentences(found: Prediction) -> list[str]:
+    """The loss of confidence, and what is not predicted, with what to measure instead."""
+    lines = [loss_sentence(found), found.why_not and f"not predicted: {found.why_not}"]
+    refused: dict[str, list[str]] = {}
+    for nodes, why in found.refused.items():
+        refused.setdefault(why, []).append(str(nodes))
+    lines += [f"not predicted for nodes = {', '.join(n)}: {why}" for why, n in refused.items()]
+    return [*filter(None, lines)]
+
+
+def _on_all(found: Sequence[Prediction]) -> list[str]:
+    """What is said once: what each basis means, and of the interval."""
+    used = {row.basis for each in found for row in each.counts} - {MEASURED}
+    if not used:
+        return []
+    lines = [text for basis, text in _BASES.items() if basis in used]
+    return [*lines, *([_GAMMA] if used - _BASES.keys() else []), CALIBRATED_ON]
+
+
+def page_table(found: Sequence[Prediction]) -> Table[NodeCount]:
+    """All series in one table, with what is said of each, for page and Markdown."""
+    made = [row for each in found for row in each.counts]
+    lines = [f"{each.series}: {text}" for each in found for text in sentences(each)]
+    columns = (words("series", "series"), *_columns(made))
+    title, beneath = "Measured and predicted, on full nodes", [*lines, *_on_all(found)]
+    return Table(title, columns, made, beneath, name="predictions").without_empty()
+
+
+def print_predictions(found: Sequence[Prediction]) -> None:
+    """Print a table for each series, what belongs to it, and what is said once, to standard output.
+    A narrow terminal gets fewer columns."""
+    from rich.console import Console
+
+    width, tables = Console().width, []
+    for each in found:
+        columns = _columns(each.counts)
+        whole = Table(each.series, columns, each.counts, sentences(each)).without_empty()
+        table = whole.fitting(width)
+        left_out = [f"no room for {name}: --json has it" for name in whole.dropped(table)]
+        tables.append(replace(table, beneath=[*table.beneath, *left_out]))
+    print_tables(tables, _on_all(found))
