@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 from dlperf_hpc.analysis.flags import SUPER_LINEAR_WITHOUT_INTERVAL, fewest_cores
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.model.case import Topology
-from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
+from dlperf_hpc.model.result import RunResult
 
 Steps = Mapping[int, float]
 """Nodes -> time of an optimizer step, in one unit for all."""
@@ -220,27 +220,32 @@ def predictions(
     """What each series says of these counts of nodes; without any, of twice and four times the most
     nodes that it was measured on. ``runs`` are those of all cases: they tell which cores their
     ranks had."""
-    crowded = {(run.sweep, run.run.case.id) for run in runs if _ranks_share_cores(run)}
+    crowded = {(run.sweep, run.run.case.id) for run in filter(_ranks_share_cores, runs)}
     full = {name: full_nodes(members) for name, members in series.items()}
+    reasons = {name: _why_not(measured, crowded) for name, measured in full.items()}
     alike: dict[tuple[object, ...], list[Sequence[CaseSummary]]] = {}
-    for each in full.values():
-        if each and not _not_one_law(each, crowded):
-            alike.setdefault(_but_for_batch(each[0]), []).append(each)
+    for name, measured in full.items():
+        if not reasons[name]:
+            alike.setdefault(_but_for_batch(measured[0]), []).append(measured)
     made = []
     for name, measured in full.items():
-        steps = step_times(measured)
-        why_not = _not_one_law(measured, crowded) or why_not_from(steps)
-        counts = [_measured(name, each, {} if why_not else steps) for each in measured]
-        if why_not:
-            made.append(Prediction(name, steps, tuple(counts), why_not))
-            continue
-        nodes = sorted({*targets}) or [2 * max(steps), 4 * max(steps)]
-        refused = {n: why for n in nodes if (why := why_not_at(steps, n))}
-        known = _with_sibling(steps, _sibling(measured, alike[_but_for_batch(measured[0])]))
-        left = [n for n in nodes if n not in refused and n not in steps]
-        counts += [_predicted(counts[0], steps, known, n) for n in left]
-        made.append(Prediction(name, steps, tuple(counts), "", refused))
+        steps, why_not = step_times(measured), reasons[name]
+        counts = tuple(_measured(name, each, {} if why_not else steps) for each in measured)
+        found = Prediction(name, steps, counts, why_not)
+        if not why_not:
+            known = _with_sibling(measured, steps, alike[_but_for_batch(measured[0])])
+            found = _at_more_nodes(found, known, targets)
+        made.append(found)
     return tuple(made)
+
+
+def _at_more_nodes(found: Prediction, known: Steps, targets: Collection[int]) -> Prediction:
+    steps, base = found.steps, found.counts[0]
+    nodes = sorted({*targets}) or [2 * max(steps), 4 * max(steps)]
+    refused = {n: why for n in nodes if (why := why_not_at(steps, n))}
+    left = [n for n in nodes if n not in refused and n not in steps]
+    points = (_predicted(base, steps, known, n) for n in left)
+    return replace(found, counts=(*found.counts, *points), refused=refused)
 
 
 def _measured(series: str, summary: CaseSummary, steps: Steps) -> NodeCount:
@@ -249,13 +254,6 @@ def _measured(series: str, summary: CaseSummary, steps: Steps) -> NodeCount:
     ends = (interval.low, interval.high) if interval else ()
     speed = summary.speed or 0.0
     return NodeCount(series, topology, summary.unit, speed, MEASURED, efficiency, *ends)
-
-
-def _with_sibling(steps: Steps, sibling: Steps) -> Steps:
-    """The steps, and those on more nodes: as many ms longer than the last as the sibling's are."""
-    last = max(steps)
-    added = {n: max(0.0, t - sibling[last]) for n, t in sibling.items() if n > last}
-    return {**steps, **{n: steps[last] + more for n, more in added.items()}}
 
 
 def _predicted(base: NodeCount, steps: Steps, known: Steps, nodes: int) -> NodeCount:
@@ -296,20 +294,22 @@ def _samples(summary: CaseSummary) -> float | None:
     return batch / summary.case.topology.devices if batch else None
 
 
-def _sibling(measured: Sequence[CaseSummary], alike: Iterable[Sequence[CaseSummary]]) -> Steps:
-    """Of series that differ in the batch size alone, the step times of the one that was measured on
-    the same nodes and on more, and has the nearest batch; {} without one. The milliseconds that the
-    exchange of the same gradients adds are theirs too."""
-    size, last = _samples(measured[0]), measured[-1].case.topology
-    nearest: tuple[float, Steps] = math.inf, {}
-    for each in alike:
-        other = _samples(each[0])
-        if not size or not other or other == size or each[-1].case.topology <= last:
-            continue
-        steps, away = step_times(each), abs(math.log(other / size))
-        if last.nodes in steps and away < nearest[0] and not why_not_from(steps):
-            nearest = away, steps
-    return nearest[1] if measured[0].unit == SAMPLES_PER_S else {}
+def _with_sibling(
+    measured: Sequence[CaseSummary], steps: Steps, alike: Iterable[Sequence[CaseSummary]]
+) -> Steps:
+    """The steps, and those on more nodes: as many ms longer than the last as those of the nearest
+    batch that was measured there and on the last too, since the exchange of the same gradients adds
+    the same. ``alike`` differ in the batch size alone."""
+    size, last = _samples(measured[0]), max(steps)
+    near = [
+        (abs(math.log(other / size)), of_other)
+        for each in alike
+        if size and (other := _samples(each[0])) and last in (of_other := step_times(each))
+    ]
+    further = [each for each in near if max(each[1]) > last]
+    _, found = min(further, key=lambda each: each[0], default=(0.0, {}))
+    added = {n: max(0.0, t - found[last]) for n, t in found.items() if n > last}
+    return {**steps, **{n: steps[last] + more for n, more in added.items()}}
 
 
 def _but_for_batch(summary: CaseSummary) -> tuple[object, ...]:
@@ -319,12 +319,17 @@ def _but_for_batch(summary: CaseSummary) -> tuple[object, ...]:
     return case.framework, case.model, *shape, *run
 
 
-def _not_one_law(measured: Sequence[CaseSummary], crowded: Collection[tuple[str, str]]) -> str:
+def _why_not(measured: Sequence[CaseSummary], crowded: Collection[tuple[str, str]]) -> str:
+    where = [str(m.case.topology) for m in measured if (m.sweep, m.case.id) in crowded]
+    if where:
+        return f"ranks of {where[0]} share cores: measure with a core or more for each rank"
+    return _not_one_law(measured) or why_not_from(step_times(measured))
+
+
+def _not_one_law(measured: Sequence[CaseSummary]) -> str:
     """Why the cases of a series cannot be points of one curve, and what to measure; '' if so."""
     for each in measured:
         where = each.case.topology
-        if (each.sweep, each.case.id) in crowded:
-            return f"ranks of {where} share cores: measure with a core or more for each rank"
         for flag in each.evidence:
             if flag.name in VOID:
                 return f"{where} has the flag {flag.name} ({flag.note}): measure {where} again"

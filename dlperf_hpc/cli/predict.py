@@ -11,9 +11,8 @@ from dlperf_hpc.cli.messages import usage_error
 SUMMARY = "predict the throughput on more nodes, with an interval"
 
 _DESCRIPTION = """\
-Predict throughput and efficiency on more nodes than were measured, from a sweep (or any logs that
-`dlperf report` reads) with two or more counts of full nodes. Nothing is submitted. Where a
-prediction would be a guess, there is none, and the output says what to measure instead.
+Predict throughput and efficiency on more nodes, from a sweep (or any logs that `dlperf report`
+reads) with two or more counts of full nodes; or say why not, and what to measure first.
 """
 _EPILOG = """\
 Exit code: 0 every count is predicted; 1 some are; 2 invalid request, or none is.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -35,8 +34,8 @@ _BASES = {
     "ring": "ring: the exchange adds c (N - 1) / N to a step, as a ring does",
     "another batch": "another batch: the exchange adds as many ms as to a step of the nearest"
     " batch size that was measured there",
+    "gamma": "gamma: the exchange adds c (1 - N^-gamma) / gamma, from 0, a tree's, to 1, a ring's",
 }
-_GAMMA = "gamma: the exchange adds c (1 - N^-gamma) / gamma, from 0, a tree's, to 1, a ring's"
 
 
 def predictions_json(found: Iterable[Prediction]) -> dict[str, Any]:
@@ -68,10 +67,7 @@ def _count_json(row: NodeCount) -> dict[str, Any]:
 
 def _rough(value: float | None) -> str:
     """A predicted figure with four digits, which is more than is known of it."""
-    if not value:
-        return "" if value is None else "0"
-    after_point = 3 - math.floor(math.log10(value))
-    return f"{round(value, after_point):.{max(0, after_point)}f}"
+    return "" if value is None else f"{float(f'{value:.4g}'):.10g}"
 
 
 def _form(row: NodeCount) -> Callable[[float | None], str]:
@@ -131,8 +127,8 @@ def _on_all(found: Sequence[Prediction]) -> list[str]:
     used = {row.basis for each in found for row in each.counts} - {MEASURED}
     if not used:
         return []
-    lines = [text for basis, text in _BASES.items() if basis in used]
-    return [*lines, *([_GAMMA] if used - _BASES.keys() else []), CALIBRATED_ON]
+    lines = [text for basis, text in _BASES.items() if any(u.startswith(basis) for u in used)]
+    return [*lines, CALIBRATED_ON]
 
 
 def page_table(found: Sequence[Prediction]) -> Table[NodeCount]:
