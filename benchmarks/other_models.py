@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.registry import registry
-from dlperf_hpc.train.workloads import bert, gpt2
+from dlperf_hpc.train.workloads import bert, gpt2, llama3
 
 NOT_COUNTED = -100
 """The label that a loss leaves out."""
@@ -56,7 +56,7 @@ def _bert_batch(ours: Arrays) -> Arrays:
     }
 
 
-def _gpt2_batch(ours: Arrays) -> Arrays:
+def _causal_batch(ours: Arrays) -> Arrays:
     """Labels not yet shifted, which the model does by itself; so the first is left out."""
     first = np.full_like(ours["labels"][:, :1], NOT_COUNTED)
     shifted = np.concatenate([first, ours["labels"][:, :-1]], axis=1)
@@ -68,12 +68,34 @@ def _bert_flops(case: Case) -> float:
     return bert.flops_per_sample(bert.config_of(case), case.seq_len, case.seq_len)
 
 
+_WORKLOADS = registry().workloads
 _FAMILIES: dict[str, tuple[Any, Any, Any]] = {
     "bert": (bert.config_of, _bert_batch, _bert_flops),
-    "gpt2": (gpt2.config_of, _gpt2_batch, registry().workloads["gpt2-tiny"].flops_per_sample),
+    "gpt2": (gpt2.config_of, _causal_batch, _WORKLOADS["gpt2-tiny"].flops_per_sample),
+    "llama": (llama3.config_of, _causal_batch, _WORKLOADS["llama3-tiny"].flops_per_sample),
 }
 """Our sizes, our batch in transformers' form, and FLOPs of a sample of its model, by the name that
 transformers has for a family, with which the names of ours begin."""
+
+
+def _family(model: str) -> str:
+    return next(name for name in _FAMILIES if model.startswith(name))
+
+
+def _of_llama(config: Any) -> dict[str, Any]:
+    """What transformers wants to know of a Llama alone."""
+    if not isinstance(config, llama3.LlamaConfig):
+        return {}
+    rope = {"rope_type": "llama3", "rope_theta": config.rope_theta, "factor": config.rope_factor}
+    rope |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
+    rope["original_max_position_embeddings"] = config.original_positions
+    return {
+        "num_key_value_heads": config.key_heads,
+        "rms_norm_eps": config.rms_norm_eps,
+        "rope_parameters": rope,
+        "tie_word_embeddings": config.tied,
+    }
+
 
 _DROPOUTS: tuple[str, ...] = ("hidden_dropout_prob", "attention_probs_dropout_prob")  # of BERT
 _DROPOUTS += ("resid_pdrop", "embd_pdrop", "attn_pdrop")  # of GPT-2
@@ -96,6 +118,16 @@ _NAMES = (
     (r"cls\.predictions\.transform\.dense", "mlm.transform"),
     (r"cls\.predictions", "mlm"),
     (r"cls\.seq_relationship", "nsp"),
+    (r"^model\.layers", "layers"),
+    (r"^model\.embed_tokens", "word"),
+    (r"self_attn\.[qkv]_proj", "attention.qkv"),
+    (r"self_attn\.o_proj", "attention.out"),
+    (r"post_attention_layernorm", "feed_forward_norm"),
+    (r"input_layernorm", "attention_norm"),
+    (r"mlp\.(gate|up)_proj", "feed_forward.up"),
+    (r"mlp\.down_proj", "feed_forward.down"),
+    (r"^model\.norm", "final_norm"),
+    (r"^lm_head", "head"),
 )
 """Parts of the names of transformers' weights, and ours, replaced in this order. The BERT whose
 norms stand before is its RoBERTa-PreLayerNorm."""
@@ -106,7 +138,7 @@ def counterpart(case: Case, attention: str) -> Loss:
     which mask and softmax are written out."""
     import transformers
 
-    family = case.model.partition("-")[0]
+    family = _family(case.model)
     config = _FAMILIES[family][0](case)
     settings = transformers.AutoConfig.for_model(
         family,
@@ -119,8 +151,11 @@ def counterpart(case: Case, attention: str) -> Loss:
         max_position_embeddings=config.max_positions,
         attn_implementation=attention,
         **dict.fromkeys(_DROPOUTS, config.dropout),
+        **_of_llama(config),
     )
-    return Loss(transformers.AutoModelForPreTraining.from_config(settings))
+    causal, pre_training = transformers.AutoModelForCausalLM, transformers.AutoModelForPreTraining
+    kind: Any = pre_training if family == "bert" else causal
+    return Loss(kind.from_config(settings))
 
 
 def equal(
@@ -146,14 +181,14 @@ def equal(
 
 def batch_of(model: str, ours: Arrays) -> Arrays:
     """Our batch of a workload in the form of transformers' model."""
-    _, batch, _ = _FAMILIES[model.partition("-")[0]]
+    _, batch, _ = _FAMILIES[_family(model)]
     found: Arrays = batch(ours)
     return found
 
 
 def huggingface(model: str) -> WorkloadDeclaration:
     """A workload of ours with transformers' model in it."""
-    ours, (_, _, flops) = registry().workloads[model], _FAMILIES[model.partition("-")[0]]
+    ours, (_, _, flops) = _WORKLOADS[model], _FAMILIES[_family(model)]
     return replace(
         ours,
         build=lambda _library, case: counterpart(case, "sdpa"),
@@ -164,7 +199,7 @@ def huggingface(model: str) -> WorkloadDeclaration:
 
 def our_weights(state: Mapping[str, Tensor]) -> Tensors:
     """transformers' weights (or their gradients) under our names; queries, keys and values are one
-    tensor."""
+    tensor, and so are both halves of SwiGLU."""
     parts: dict[str, list[Tensor]] = defaultdict(list)
     for name, tensor in state.items():
         if ".c_" in name:  # a layer of transformers' own, whose matrix lies the other way
@@ -228,6 +263,6 @@ def nanogpt(_library: str, case: Case) -> nn.Module:
 def others(model: str) -> dict[str, WorkloadDeclaration]:
     """Whose code there is to compare a workload with, by name."""
     found = {"huggingface": huggingface(model)}
-    if not model.startswith("bert"):
-        found["nanogpt"] = replace(registry().workloads[model], build=nanogpt)
+    if model.startswith("gpt2"):
+        found["nanogpt"] = replace(_WORKLOADS[model], build=nanogpt)
     return found

@@ -71,6 +71,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     try:
+        if given.library not in declared[given.model].libraries:
+            raise ValueError(f"{given.model} is not written for {given.library}")
         case = _case(declared[given.model], given.option, given.seed)
         if not given.file.parent.is_dir():
             raise ValueError(f"{given.file.parent} is not a directory")

@@ -136,14 +136,21 @@ def attention_kernels(device: torch.device) -> AbstractContextManager[Any]:
 
 
 def narrow_stream(module: nn.Module) -> None:
-    """Round to bf16 what flows between layers, from LayerNorms and dropouts; weights stay fp32."""
+    """Round to bf16 what flows between layers: what LayerNorms and dropouts give, and what the
+    first layer gets of a model without them. Weights stay fp32."""
     for part in module.modules():
         if isinstance(part, (nn.LayerNorm, nn.Dropout)):
             part.register_forward_hook(_in_bf16)
+    for layer in list(getattr(module, "layers", ()))[:1]:
+        layer.register_forward_pre_hook(_from_bf16)
 
 
 def _in_bf16(_: nn.Module, given: Any, out: torch.Tensor) -> torch.Tensor:
     return out.to(torch.bfloat16)
+
+
+def _from_bf16(_: nn.Module, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (given[0].to(torch.bfloat16), *given[1:])
 
 
 def compiler_options(device: torch.device) -> dict[str, Any]:

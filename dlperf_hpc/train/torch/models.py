@@ -25,6 +25,7 @@ from torch.utils.checkpoint import checkpoint
 
 from dlperf_hpc.train.workloads.bert import BertConfig
 from dlperf_hpc.train.workloads.gpt2 import Gpt2Config
+from dlperf_hpc.train.workloads.llama3 import LlamaConfig
 
 Config = Union[BertConfig, Gpt2Config]
 IGNORED = -100  # the label that is left out of the mean, as in torch's cross-entropy
@@ -205,10 +206,56 @@ def _gather(hidden: Tensor, positions: Tensor) -> Tensor:
     return hidden.gather(1, positions.unsqueeze(-1).expand(-1, -1, hidden.shape[-1]))
 
 
-class Gpt2(nn.Module):
-    """GPT-2 with its language-model head; ``forward`` gives the loss to be minimised. A new model
-    holds GPT-2's initial values: N(0, init_std) for matrices and embeddings, divided by sqrt(2L)
-    where a sublayer ends in the residual sum; 0 for biases, 1 and 0 for LayerNorm."""
+class CausalModel(nn.Module):
+    """What language models have in common that predict the next token: the loss over ``layers``,
+    whose output ``final_norm`` normalises and the weight of the head scores. One that derives from
+    it sets ``config``, ``word`` (the embedding), ``layers`` and ``final_norm``, and writes
+    :meth:`decode`; ``forward`` gives the loss to be minimised."""
+
+    config: Gpt2Config | LlamaConfig
+    word: nn.Embedding
+    layers: nn.ModuleList
+    final_norm: nn.Module
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        """Mean cross-entropy of the next token over all positions: a scalar, float32 always.
+        Integer tensors [B, T]; ``labels[b, t]`` is what follows ``input_ids[b, t]``, already
+        shifted, and counts for nothing where it is -100."""
+        return self.loss_of(self.decode(input_ids), labels)
+
+    def loss_of(self, hidden: Tensor, labels: Tensor) -> Tensor:
+        """The loss of the last hidden states [B, T, h]; a part that is compiled by itself."""
+        scores = F.linear(hidden, self.head_weight())
+        return cross_entropy(scores.flatten(0, 1), labels.flatten())
+
+    def head_weight(self) -> Tensor:
+        """[V, h], from which the scores of the vocabulary are made: the word embedding's own."""
+        return self.word.weight
+
+    def decode(self, input_ids: Tensor) -> Tensor:
+        """The last hidden states [B, T, h] of ids [B, T]."""
+        raise NotImplementedError
+
+    def through_layers(self, hidden: Tensor, *more: Tensor) -> Tensor:
+        """Embedded tokens [B, T, h] to the last hidden states; ``more`` is what each layer gets
+        besides."""
+        again = self.config.checkpoint_activations and self.training and torch.is_grad_enabled()
+        for layer in self.layers:
+            hidden = self._computed_twice(layer, hidden, *more) if again else layer(hidden, *more)
+        out: Tensor = self.final_norm(hidden)
+        return out
+
+    def _computed_twice(self, layer: nn.Module, *given: Tensor) -> Tensor:
+        # Without dropout there is no random state that the second time would have to begin with.
+        random = self.config.dropout > 0
+        out: Tensor = checkpoint(layer, *given, use_reentrant=False, preserve_rng_state=random)
+        return out
+
+
+class Gpt2(CausalModel):
+    """GPT-2 with its language-model head. A new model holds GPT-2's initial values: N(0, init_std)
+    for matrices and embeddings, divided by sqrt(2L) where a sublayer ends in the residual sum; 0
+    for biases, 1 and 0 for LayerNorm."""
 
     def __init__(self, config: Gpt2Config) -> None:
         super().__init__()
@@ -223,34 +270,11 @@ class Gpt2(nn.Module):
         self.final_norm = _layer_norm(config)
         self._initialise()
 
-    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
-        """Mean cross-entropy of the next token over all positions: a scalar, float32 always.
-        Integer tensors [B, T]; ``labels[b, t]`` is what follows ``input_ids[b, t]``, already
-        shifted, and counts for nothing where it is -100."""
-        return self.loss_of(self.decode(input_ids), labels)
-
-    def loss_of(self, hidden: Tensor, labels: Tensor) -> Tensor:
-        """The loss of the last hidden states [B, T, h]; a part that is compiled by itself."""
-        # The head is the word embedding's own weight.
-        scores = F.linear(hidden, self.word.weight)
-        return cross_entropy(scores.flatten(0, 1), labels.flatten())
-
     def decode(self, input_ids: Tensor) -> Tensor:
         """The last hidden states [B, T, h] of ids [B, T]."""
         # Positions are 0..T-1: a slice of the table, no lookup.
         hidden = self.word(input_ids) + self.position.weight[: input_ids.shape[1]]
-        hidden = self.dropout(hidden)
-        again = self.config.checkpoint_activations and self.training and torch.is_grad_enabled()
-        for layer in self.layers:
-            hidden = self._computed_twice(layer, hidden) if again else layer(hidden)
-        out: Tensor = self.final_norm(hidden)
-        return out
-
-    def _computed_twice(self, layer: nn.Module, hidden: Tensor) -> Tensor:
-        # Without dropout there is no random state that the second time would have to begin with.
-        random = self.config.dropout > 0
-        out: Tensor = checkpoint(layer, hidden, use_reentrant=False, preserve_rng_state=random)
-        return out
+        return self.through_layers(self.dropout(hidden))
 
     def _initialise(self) -> None:
         std = self.config.init_std

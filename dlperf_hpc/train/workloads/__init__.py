@@ -34,6 +34,11 @@ INITIAL_WEIGHTS = Option(
     "initial_weights", "", "file of weights to begin with, the same for every framework"
 )
 DROPOUT = Option("dropout", 0.1, "probability, hidden states and attention; 0 is off", maximum=0.99)
+CHECKPOINT_ACTIVATIONS = Option(
+    "checkpoint_activations",
+    False,
+    "keep each layer's input only and compute the layer again in the backward pass",
+)
 
 # What NumPy's and zip's readers raise for a file that is cut short, damaged, or something else
 # altogether: a byte may have become a flag for encryption, a place beyond the end, a huge shape.
@@ -57,12 +62,13 @@ class TransformerConfig:
             raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
 
 
-def build(library: str, config: TransformerConfig, case: Case) -> Any:
-    """The model of ``config`` in ``library``'s form, on the CPU; the same on all ranks."""
+def build(library: str, config: TransformerConfig, case: Case, module: str = "models") -> Any:
+    """The model of ``config`` in ``library``'s form, on the CPU; the same on all ranks. ``module``
+    of that library makes it."""
     if library not in LIBRARIES:
         raise ValueError(f"{case.model} is not written for {library}")
     # A framework's models import their configurations from here.
-    model = importlib.import_module(f"dlperf_hpc.train.{library}.models").build(config, case)
+    model = importlib.import_module(f"dlperf_hpc.train.{library}.{module}").build(config, case)
     path = dict(case.options).get("initial_weights", "")
     if path:
         load(library, model, Path(path))
@@ -76,6 +82,21 @@ def frozen_random(seed: int) -> np.random.RandomState:
     # RandomState, not Generator: its stream is frozen, and one sweep may run on several NumPys.
     # SeedSequence makes streams of neighbouring seeds (ranks) independent.
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
+
+
+def token_batch(tokens: int, shape: tuple[int, int], seed: int) -> dict[str, Any]:
+    """One batch of random tokens for a causal language model: the same numbers for every framework.
+    int64 arrays ``input_ids`` and ``labels`` [B, T], cut from runs of T + 1 tokens drawn uniformly
+    below ``tokens``: ``labels[b, t]`` is the token that follows ``input_ids[b, t]``. So all T
+    positions are scored, no token is special, and nothing is padded."""
+    import numpy as np
+
+    size = (shape[0], shape[1] + 1)
+    drawn = frozen_random(seed).randint(0, tokens, size=size, dtype=np.int64)
+    return {
+        "input_ids": np.ascontiguousarray(drawn[:, :-1]),
+        "labels": np.ascontiguousarray(drawn[:, 1:]),
+    }
 
 
 def save(model: Any, path: Path) -> None:

@@ -11,10 +11,15 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.model.case import Case, Option
+from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train import workloads
-from dlperf_hpc.train.workloads import DROPOUT, INITIAL_WEIGHTS, TransformerConfig, frozen_random
+from dlperf_hpc.train.workloads import (
+    CHECKPOINT_ACTIVATIONS,
+    DROPOUT,
+    INITIAL_WEIGHTS,
+    TransformerConfig,
+)
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,20 +72,11 @@ def flops_per_sample(config: Gpt2Config, seq_len: int) -> float:
 def synthetic_batch(
     config: Gpt2Config, batch_size: int, seq_len: int, seed: int
 ) -> dict[str, IntArray]:
-    """One batch of random tokens: the same numbers for every framework. int64 arrays ``input_ids``
-    and ``labels`` [B, T], cut from runs of T + 1 tokens drawn uniformly from the published
-    vocabulary: ``labels[b, t]`` is the token that follows ``input_ids[b, t]``. So all T positions
-    are scored, no token is special, and nothing is padded."""
-    import numpy as np
-
+    """One batch of random tokens of the published vocabulary, as :func:`workloads.token_batch` has
+    it. ValueError for a ``seq_len`` that the model has no positions for."""
     if not 0 < seq_len <= config.max_positions:
         raise ValueError(f"seq_len {seq_len} is not between 1 and {config.max_positions}")
-    shape = (batch_size, seq_len + 1)
-    tokens = frozen_random(seed).randint(0, min(config.vocab, TOKENS), size=shape, dtype=np.int64)
-    return {
-        "input_ids": np.ascontiguousarray(tokens[:, :-1]),
-        "labels": np.ascontiguousarray(tokens[:, 1:]),
-    }
+    return workloads.token_batch(min(config.vocab, TOKENS), (batch_size, seq_len), seed)
 
 
 def config_of(case: Case) -> Gpt2Config:
@@ -108,15 +104,7 @@ def _layout(case: Case) -> SampleLayout:
     return SampleLayout("gpt2", config_of(case).vocab, case.seq_len)
 
 
-_OPTIONS = (
-    DROPOUT,
-    Option(
-        "checkpoint_activations",
-        False,
-        "keep each layer's input only and compute the layer again in the backward pass",
-    ),
-    INITIAL_WEIGHTS,
-)
+_OPTIONS = (DROPOUT, CHECKPOINT_ACTIVATIONS, INITIAL_WEIGHTS)
 
 WORKLOADS = tuple(
     WorkloadDeclaration(
