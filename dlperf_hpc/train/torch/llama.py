@@ -56,13 +56,13 @@ class RmsNorm(nn.RMSNorm):
     """Torch's, whose weight takes the input's precision: its fused kernels want them equal."""
 
     def forward(self, x: Tensor) -> Tensor:
+        """Any shape [..., h] to that shape, in the input's precision."""
         assert self.weight is not None
         return F.rms_norm(x, self.normalized_shape, self.weight.to(x.dtype), self.eps)
 
 
 class GroupedAttention(nn.Module):
-    """Causal self-attention, [B, T, h] to [B, T, h]; H / K heads of queries share one of keys and
-    values."""
+    """Causal self-attention; H / K heads of queries share one of keys and values."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -73,6 +73,7 @@ class GroupedAttention(nn.Module):
         self.out = nn.Linear(config.hidden, config.hidden, bias=False)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """[B, T, h] to [B, T, h]; cosines and sines are those of :func:`rotation`."""
         parts = self.qkv(x).unflatten(-1, (-1, self.size))
         turning, v = parts.split((self.heads + self.key_heads, self.key_heads), dim=2)
         turned = rotated(turning, cos, sin).transpose(1, 2)
@@ -91,8 +92,7 @@ class GroupedAttention(nn.Module):
 
 
 class SwiGlu(nn.Module):
-    """Linear, silu of one half times the other, linear: [B, T, h] to [B, T, h]
-    (arXiv:2002.05202)."""
+    """Linear, silu of one half times the other, linear (arXiv:2002.05202)."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -100,13 +100,14 @@ class SwiGlu(nn.Module):
         self.down = nn.Linear(config.ffn, config.hidden, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
+        """[B, T, h] to [B, T, h]."""
         gate, up = self.up(x).chunk(2, dim=-1)
         out: Tensor = self.down(F.silu(gate) * up)
         return out
 
 
 class LlamaLayer(nn.Module):
-    """One layer, [B, T, h] to [B, T, h]; cosines and sines are those of :func:`rotation`."""
+    """One layer; its norms stand before the sublayers."""
 
     def __init__(self, config: LlamaConfig) -> None:
         super().__init__()
@@ -116,6 +117,7 @@ class LlamaLayer(nn.Module):
         self.feed_forward = SwiGlu(config)
 
     def forward(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        """[B, T, h] to [B, T, h]; cosines and sines are those of :func:`rotation`."""
         x = x + self.attention(self.attention_norm(x), cos, sin)
         out: Tensor = x + self.feed_forward(self.feed_forward_norm(x))
         return out

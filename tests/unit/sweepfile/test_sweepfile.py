@@ -454,7 +454,7 @@ def test_the_pages_tables_are_what_is_declared() -> None:
     for model in registry().workloads.values():
         _, tokens = row(model.name)
         assert tokens == f"{model.default_seq_len}, {model.max_seq_len}"
-    assert row("dropout")[0] == "`bert-*`, `gpt2-*`"
+    assert row("checkpoint_activations")[0] == "`gpt2-*`, `llama3-*`"
 
 
 def test_the_pages_rows_are_keys_that_exist() -> None:
