@@ -40,12 +40,13 @@ def variants(world: World) -> Any:
         "accumulation": _losses(world, accumulation=2),
         "placed": _losses(world, options={"optimizer_placement": True}),
     }
-    for name, changes in {
+    modes: dict[str, dict[str, Any]] = {
         "compiled": {"mode": "compile"},
         "compiled, checkpointed": {"mode": "compile", "options": again},
         "tuned": {"mode": "tuned"},
         "tuned, bf16": {"mode": "tuned", "precision": "bf16"},
-    }.items():
+    }
+    for name, changes in modes.items():
         with quick_compiler():
             found[name] = _losses(world, **changes)
     return found
@@ -53,7 +54,7 @@ def variants(world: World) -> Any:
 
 def execution(world: World) -> Any:
     """What a window tells of the way in which the model was run, and its size."""
-    found = {}
+    found: dict[str, Any] = {}
     for mode in ("eager", "compile"):
         with quick_compiler(), opened(world, "ddp", model=TINY, mode=mode) as session:
             warm_up(session, 4, lambda: None)

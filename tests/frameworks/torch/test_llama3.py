@@ -40,7 +40,7 @@ UNTIED = replace(SMALL, tied=False)
 # config.json of meta-llama/Llama-3.2-1B and meta-llama/Llama-3.1-8B, and the sum of their tensors.
 _ROPE = {"rope_type": "llama3", "rope_theta": 500000.0, "original_max_position_embeddings": 8192}
 _ROPE |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
-_BOTH = {"vocab_size": 128256, "num_key_value_heads": 8, "num_attention_heads": 32}
+_BOTH: dict[str, Any] = {"vocab_size": 128256, "num_key_value_heads": 8, "num_attention_heads": 32}
 _BOTH |= {"max_position_embeddings": 131072, "rms_norm_eps": 1e-5, "attention_bias": False}
 PUBLISHED: dict[str, tuple[dict[str, Any], int]] = {
     "llama3-1b": (
