@@ -1,4 +1,4 @@
-"""Our BERT and GPT-2 beside others' of the same size on one device, in turn: samples/s and ratios.
+"""Our models beside others' of the same size on one device, in turn: samples/s and ratios.
 
 ``python benchmarks/models.py [--models M ...] [--batch-size B] [--precisions fp32 bf16] [--json]``.
 All go through the wrapper's own session and timed loop (DDP on one rank, gradient clipping, fused
@@ -13,9 +13,9 @@ a row has no ratio, and says so. In mode ``tuned`` only ours is run.
 HuggingFace's models are as one gets them, with sdpa attention: its BERT's MLM head scores every
 token, ours the masked ones only (as NVIDIA's and DeepSpeed's do); DDP does not broadcast their
 buffers. ``dlperf_hpc-no-ddp`` is our model without DDP, whose copies a lone rank pays for nothing.
-nanoGPT trains GPT-2 without dropout: ``--dropouts 0`` is its own way. Each share of the peak is
-taken with that model's own arithmetic, so the share compares how well the card is used and
-samples/s how fast one trains.
+nanoGPT trains GPT-2 without dropout: ``--dropouts 0`` is its own way, and Llama's only one. Each
+share of the peak is taken with that model's own arithmetic, so the share compares how well the card
+is used and samples/s how fast one trains.
 
 ``--device cpu --models bert-tiny --modes eager`` runs the same code anywhere. On a GPU only the
 acceptance pack's shorter form of it has run (docs/gpu.md).
@@ -27,6 +27,7 @@ import argparse
 import gc
 import json
 import statistics
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -121,7 +122,12 @@ def cases(arguments: argparse.Namespace) -> Iterator[tuple[Case, float, str]]:
                         mode=mode,
                         options=tuple(sorted(options.items())),
                     )
-                    yield case, dropout, mode
+                    check = declared.workloads[model].check
+                    refused = dict(check(case)) if check else {}
+                    for key, why in refused.items():
+                        print(f"{model} is left out: {key} {why}", file=sys.stderr)
+                    if not refused:
+                        yield case, dropout, mode
 
 
 def workload_of(case: Case, code: str) -> WorkloadDeclaration:
