@@ -131,6 +131,7 @@ bench: $(VENV)/.test env-frameworks slurm browser
 	$(RUN) benchmarks/history.py
 	$(RUN) benchmarks/history_real.py
 	$(RUN) benchmarks/nodes.py
+	$(RUN) benchmarks/flags.py
 	$(RUN) benchmarks/stop_after_window.py
 	$(RUN) benchmarks/page.py
 	$(RUN) benchmarks/programs.py

@@ -24,7 +24,14 @@ from dlperf_hpc.model.result import (
     Window,
     own_unit,
 )
-from dlperf_hpc.model.statistics import TARGET_COVERAGE, Interval, Sample, Split
+from dlperf_hpc.model.statistics import (
+    TARGET_COVERAGE,
+    Interval,
+    Sample,
+    Split,
+    outliers,
+    two_groups,
+)
 from dlperf_hpc.records.layout import shared_job
 from dlperf_hpc.records.nccl import ways
 
@@ -51,9 +58,9 @@ FLAGS: Mapping[str, str] = {
     "no-optimizer-step": "a window that counts holds no optimizer step",
     "all-steps-skipped": "a window that counts in which every optimizer step was skipped (overflow "
     "of the loss scale)",
-    "bimodal": "the runs part in two groups: largest gap > 50 % of the range, at least 2 runs on "
-    "each side",
-    "outlier": "a run with |x - median| > 3 * 1.4826 * MAD, of 4 runs or more; it still counts",
+    "bimodal": "the runs part in two groups of at least 2, further apart than noise explains",
+    "outlier": "a run is further from the median of the others, of 3 or more, than noise explains; "
+    "it still counts",
     "unsteady": "a window that counts failed the steadiness test: its step times drift or jump",
     "too-few-repeats": f"fewer than {MIN_REPEATS} runs count, so that the interval of the median "
     "covers less than 95 %",
@@ -115,18 +122,18 @@ class Flag:
     note: str
 
 
-def of_sample(sample: Sample | None, unit: str) -> list[Flag]:
-    """Flags about the repeats as numbers, in ``unit``."""
+def of_sample(sample: Sample | None, unit: str, usual: float | None) -> list[Flag]:
+    """Flags about the repeats as numbers, in ``unit``; ``usual`` is how far off the furthest run of
+    the cases usually is."""
     if sample is None:
         return []
     found = []
     if sample.n < MIN_REPEATS:
         found.append(Flag("too-few-repeats", _coverage_note(sample)))
-    if sample.split is not None:
-        found.append(Flag("bimodal", _groups_note(sample, sample.split, unit)))
-    if sample.outliers:
-        each = (f"{v:.2f} ({100 * (v / sample.median - 1):+.1f} %)" for v in sample.outliers)
-        note = f"far from the median, but counted: {', '.join(each)} {unit}"
+    if split := two_groups(sample.values, usual):
+        found.append(Flag("bimodal", _groups_note(sample, split, unit)))
+    for value, off in outliers(sample.values, usual):
+        note = f"{value:.2f} {unit} is {100 * off:+.1f} % off the median of the others, but counted"
         found.append(Flag("outlier", note))
     return found
 
@@ -144,7 +151,8 @@ def _groups_note(sample: Sample, split: Split, unit: str) -> str:
     median = "in the larger one" if low != high else "between them, where no run is"
     return (
         f"the runs form two groups, {low} from {sample.minimum:.2f} to {split.low_end:.2f} and "
-        f"{high} from {split.high_start:.2f} to {sample.maximum:.2f} {unit}; the median is {median}"
+        f"{high} from {split.high_start:.2f} to {sample.maximum:.2f} {unit}, whose medians are "
+        f"{100 * split.apart:.1f} % apart; the median is {median}"
     )
 
 

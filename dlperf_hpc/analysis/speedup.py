@@ -23,7 +23,7 @@ from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.machines import chips, device_names
 from dlperf_hpc.model.case import CaseFacts, Topology
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status, kernels
-from dlperf_hpc.model.statistics import Interval, Sample, describe, ratio_interval
+from dlperf_hpc.model.statistics import Interval, Sample, describe, ratio_interval, usual_distance
 from dlperf_hpc.records.nccl import in_words
 
 DEFAULT_BASE = Topology(1, 1)
@@ -175,13 +175,15 @@ def summarise(
         if does_not_fit(groups[name]):
             found[name].append(Flag("does-not-fit", needed(peak, peaks)))
     done: dict[tuple[str, str], CaseSummary] = {}
-    for members in map(_in_one_unit, series.values()):
+    alike = [*map(_in_one_unit, series.values())]
+    usual = usual_distance(member.sample for members in alike for member in members)
+    for members in alike:
         scaling = _scaling(members)
         members = [replace(each, scaling=scaling) for each in members]
         compared = [_compared(each, members, wanted, named=base is not None) for each in members]
         for member in compared:
             name = member.sweep, member.case.id
-            found[name] += flags.of_sample(member.sample, member.unit)
+            found[name] += flags.of_sample(member.sample, member.unit, usual)
             done[name] = _with_flags(member, found[name] + _of_series(member, compared))
     return [done[name] for name in groups]
 

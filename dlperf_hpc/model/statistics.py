@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import gt, lt
 from statistics import fmean, median
@@ -19,18 +19,19 @@ from statistics import fmean, median
 TARGET_COVERAGE = 0.95
 """Coverage an interval is asked to have; with fewer than 6 values it cannot, and says so."""
 
-MAD_TO_SIGMA = 1.4826
-"""Median absolute deviation -> standard deviation of a normal: 1 / Phi^-1(3/4)."""
-
 TOLERANCE = 0.02
 """Half width of a band, as a fraction; what is closer than that is nobody's regression."""
 
 RISK = 0.05
 """Largest error of an outcome: 3 + 3 runs have it, or 5 against a single figure."""
 
-OUTLIER_SIGMAS = 3.0
 MIN_FOR_OUTLIERS = 4
-"""Of three values one is always far in units of the MAD, so three say nothing."""
+"""Of three values one is always far off in units of the other two, so three say nothing."""
+
+_LEAST_OFF = TOLERANCE / 2  # what is closer than that is of no consequence, however quiet the rest
+_FEWEST_CASES = 6
+_TIMES_USUAL = 3.3
+_CLUSTERS_Z = 4.5
 
 
 @dataclass(frozen=True)
@@ -44,18 +45,20 @@ class Interval:
 
 @dataclass(frozen=True)
 class Split:
-    """Two groups of values: ``low_count`` up to ``low_end``, the rest from ``high_start`` on."""
+    """Two groups of values: ``low_count`` up to ``low_end``, the rest from ``high_start`` on;
+    ``apart`` is the distance of their medians as a fraction of the higher one."""
 
     low_count: int
     low_end: float
     high_start: float
+    apart: float
 
 
 @dataclass(frozen=True)
 class Sample:
     """What is said of one case's repeats, in the unit of the values. ``spread`` is (max - min) /
-    median, a fraction. ``interval`` is that of the median, None for a single value. ``outliers``
-    are values, ascending. ``split`` is None unless there are two groups."""
+    median, a fraction. ``interval`` is that of the median, None for a single value. ``values`` are
+    ascending."""
 
     n: int
     median: float
@@ -64,8 +67,7 @@ class Sample:
     maximum: float
     interval: Interval | None
     spread: float
-    outliers: tuple[float, ...]
-    split: Split | None
+    values: tuple[float, ...]
 
 
 def median_coverage(n: int, k: int) -> float:
@@ -121,35 +123,89 @@ def spread(values: Sequence[float]) -> float:
     return (max(values) - min(values)) / centre
 
 
-def outliers(values: Sequence[float]) -> tuple[float, ...]:
-    """The values with |x - median| > 3 * 1.4826 * MAD, ascending; () for fewer than 4 values. MAD
-    is the median of |x - median| (Iglewicz & Hoaglin, "How to Detect and Handle Outliers", 1993).
-    If more than half of the values are equal the MAD is 0 and every other value is named."""
-    if len(values) < MIN_FOR_OUTLIERS:
+def _off_the_others(ordered: Sequence[float]) -> Iterator[tuple[float, float]]:
+    """Of each value of 3 or more: by which fraction it is off the median of the others, and how far
+    the furthest of these is off that median."""
+    n = len(ordered)
+    for place, value in enumerate(ordered):
+        rest = [ordered[i + (i >= place)] for i in (0, (n - 2) // 2, (n - 1) // 2, n - 2)]
+        middle = (rest[1] + rest[2]) / 2
+        yield value / middle - 1, max(middle - rest[0], rest[3] - middle) / middle
+
+
+def usual_distance(samples: Iterable[Sample | None]) -> float | None:
+    """How far the furthest value of a case usually is from the median of the case's others, as a
+    fraction: the upper quartile over the cases of 4 values or more; None for fewer than 6 of them.
+
+    A case that is far beyond it would not change it: it is that of all other cases."""
+    enough = (s for s in samples if s is not None and s.n >= MIN_FOR_OUTLIERS)
+    furthest = sorted(max(abs(off) for off, _ in _off_the_others(s.values)) for s in enough)
+    if len(furthest) < _FEWEST_CASES:
+        return None
+    return furthest[math.ceil(0.75 * (len(furthest) - 1)) - 1]
+
+
+def outliers(
+    values: Sequence[float], usual: float | None = None
+) -> tuple[tuple[float, float], ...]:
+    """Values far from the median of the others, ascending, each with the fraction by which it is
+    off; () for fewer than 4 values. ``usual`` is the :func:`usual_distance` of the cases.
+
+    The distance is held against that of the furthest of the others, r, in the manner of Dixon's
+    ratios ("Analysis of Extreme Values", Annals of Mathematical Statistics 21, 1950): more than
+    (4.5 + 13 / (n - 3)) r. Where ``usual`` is known: more than 1.5 times as much, or more than 3.3
+    ``usual`` and (2.2 + 2.7 / (n - 3)) r. With these numbers fewer than 2 of 100 samples of 5 to 25
+    values have an outlier, even if they are of Student's t with 3 degrees of freedom, whose tails
+    are heavy (``benchmarks/flags.py``). What is less than 1 % off is never an outlier."""
+    n, ordered = len(values), sorted(values)
+    if n < MIN_FOR_OUTLIERS:
         return ()
-    centre = statistics.median(values)
-    mad = statistics.median(abs(value - centre) for value in values)
-    # values equal but for the last bit of a division are equal
-    limit = max(OUTLIER_SIGMAS * MAD_TO_SIGMA * mad, 1e-9 * abs(centre))
-    return tuple(sorted(value for value in values if abs(value - centre) > limit))
+    found = []
+    for value, (off, rest) in zip(ordered, _off_the_others(ordered)):
+        limit = (4.5 + 13 / (n - 3)) * rest
+        if usual is not None:
+            limit = min(1.5 * limit, max(_TIMES_USUAL * usual, (2.2 + 2.7 / (n - 3)) * rest))
+        if abs(off) > max(limit, _LEAST_OFF):
+            found.append((value, off))
+    return tuple(found)
 
 
-def two_groups(values: Sequence[float]) -> Split | None:
-    """Where the values part in two: largest gap > 50 % of the range, >= 2 values on each side. A
-    sign of two machines, two clocks or two code paths behind one name; then neither median nor mean
-    describes anything that happened. None if they do not part, or for fewer than 4 values."""
-    ordered = sorted(values)
-    gaps = [(high - low, i + 1) for i, (low, high) in enumerate(zip(ordered, ordered[1:]))]
-    if not gaps:
+def two_groups(values: Sequence[float], usual: float | None = None) -> Split | None:
+    """Where the values part in two: largest gap > 30 % of the range, >= 2 values on each side, and
+    the groups far apart. A sign of two machines, two clocks or two code paths behind one name; then
+    neither median nor mean describes anything that happened. None if they do not part.
+
+    Far apart: log(1 + B / W) > -log(1 - 2 / pi) + 2.4 / (n - 2) + z / sqrt(n - 2), where B and W
+    are the sums of squares between and within the groups and z is 4.5 (Engelman & Hartigan,
+    "Percentage Points of a Test for Clusters", JASA 64, 1969, for large n; what it gives for few
+    values is simulated in ``benchmarks/flags.py``); or the medians are further apart than 3.3 times
+    ``usual``, as in :func:`outliers`, and than 2.5 times what a value is off that of its group."""
+    ordered, n = sorted(values), len(values)
+    if n < MIN_FOR_OUTLIERS:
         return None
-    gap, below = max(gaps)
-    if gap <= 0.5 * (ordered[-1] - ordered[0]) or min(below, len(ordered) - below) < 2:
+    gap, below = max((ordered[i] - ordered[i - 1], i) for i in range(1, n))
+    low, high = ordered[:below], ordered[below:]
+    if gap <= 0.3 * (ordered[-1] - ordered[0]) or min(len(low), len(high)) < 2:
         return None
-    return Split(below, ordered[below - 1], ordered[below])
+    medians = median(low), median(high)
+    apart = 1 - medians[0] / medians[1]
+    rest = max(abs(v - middle) for part, middle in zip((low, high), medians) for v in part)
+    known = usual is not None and apart > max(_TIMES_USUAL * usual, 2.5 * rest / medians[1])
+    if apart <= _LEAST_OFF or not (known or _clusters(low, high)):
+        return None
+    return Split(below, low[-1], high[0], apart)
+
+
+def _clusters(low: Sequence[float], high: Sequence[float]) -> bool:
+    n = len(low) + len(high)
+    within = math.fsum((v - fmean(part)) ** 2 for part in (low, high) for v in part)
+    between = (fmean(high) - fmean(low)) ** 2 * len(low) * len(high) / n
+    limit = -math.log(1 - 2 / math.pi) + 2.4 / (n - 2) + _CLUSTERS_Z / math.sqrt(n - 2)
+    return between > within * math.expm1(limit)
 
 
 def describe(values: Sequence[float]) -> Sample | None:
-    """All of the above for one case's repeats; None for no values. ValueError for one that is not
+    """What is said of one case's repeats; None for no values. ValueError for one that is not
     finite and positive: it is a missing value that the caller took for a number."""
     if not values:
         return None
@@ -165,8 +221,7 @@ def describe(values: Sequence[float]) -> Sample | None:
         maximum=max(values),
         interval=median_interval(values),
         spread=spread(values),
-        outliers=outliers(values),
-        split=two_groups(values),
+        values=tuple(sorted(values)),
     )
 
 

@@ -19,6 +19,7 @@ from dlperf_hpc.model.statistics import (
     ratio_interval,
     spread,
     two_groups,
+    usual_distance,
 )
 
 SPEEDS = st.lists(st.floats(0.01, 1e6), min_size=1, max_size=30)
@@ -95,7 +96,7 @@ def test_the_median_lies_in_its_interval_and_all_in_the_range(values: list[float
     if sample.interval is not None:
         assert sample.interval.low <= sample.median <= sample.interval.high
         assert 0.5 <= sample.interval.coverage < 1 or len(values) > 54
-    assert set(sample.outliers) <= set(values)
+    assert sample.values == tuple(sorted(values))
 
 
 @given(SPEEDS, st.sampled_from([0.5, 2.0, 1024.0]))
@@ -104,8 +105,10 @@ def test_the_unit_does_not_matter(values: list[float], factor: float) -> None:
     assert sample is not None
     assert scaled is not None
     assert scaled.spread == sample.spread
-    assert scaled.outliers == tuple(factor * value for value in sample.outliers)
-    assert (scaled.split is None) == (sample.split is None)
+    found = outliers(values)
+    assert outliers(scaled.values) == tuple((factor * value, off) for value, off in found)
+    assert {value for value, _ in found} <= set(values)
+    assert (two_groups(scaled.values) is None) == (two_groups(values) is None)
 
 
 def test_no_values_no_sample() -> None:
@@ -127,11 +130,33 @@ def test_spread_is_relative_to_the_median() -> None:
         spread([-1, 0, 1])
 
 
-def test_outliers_are_beyond_three_scaled_mads() -> None:
-    # median 103, MAD 2: the limit is 3 * 1.4826 * 2 = 8.8956 away from the median
-    assert outliers([100, 101, 103, 105, 111.8]) == ()
-    assert outliers([100, 101, 103, 105, 111.9]) == (111.9,)
-    assert outliers([94, 103, 102, 104, 112]) == (94, 112)
+def test_a_run_is_held_against_the_furthest_of_the_others() -> None:
+    # the median of the other five is 100, the furthest of these 1 off; 4.5 + 13 / 3 = 8.83
+    ordinary = [99, 99.5, 100, 100.5, 101]
+    assert outliers([*ordinary, 108.8]) == ()
+    ((value, off),) = outliers([*ordinary, 108.9])
+    assert (value, off) == (108.9, pytest.approx(0.089))
+
+
+def test_what_is_usual_in_the_other_cases_decides_what_is_far() -> None:
+    # with 1 % usual: 3.3 %, and (2.2 + 2.7 / 3) times what the furthest of the others is off
+    ordinary = [99.2, 99.5, 100, 100.5, 100.8]
+    assert outliers([*ordinary, 103.2], 0.01) == ()
+    assert [value for value, _ in outliers([*ordinary, 103.4], 0.01)] == [103.4]
+    assert outliers([98.9, *ordinary[1:], 103.4], 0.01) == ()  # the next one is 1.1 % off
+    assert outliers([*ordinary, 110.7], 0.2)  # a case quieter than others: 1.5 * 8.83 * 0.8
+
+
+def test_a_run_less_than_1_percent_off_is_no_outlier() -> None:
+    assert outliers([100, 100, 100, 100, 100.9]) == ()
+    assert two_groups([100, 100, 100.9, 100.9]) is None
+
+
+def test_usual_is_the_upper_quartile_of_the_other_cases() -> None:
+    samples = [describe([100, 100, 100, 100 + far]) for far in (1, 2, 3, 4, 5, 6, 90)]
+    # 7 cases with 4 values or more, 6 of them others: the fifth of these
+    assert usual_distance([*samples, describe([1, 9]), None]) == pytest.approx(0.05)
+    assert usual_distance(samples[:5]) is None
 
 
 def test_three_values_have_no_outlier() -> None:
@@ -139,13 +164,17 @@ def test_three_values_have_no_outlier() -> None:
 
 
 def test_equal_values_but_one() -> None:
-    assert outliers([100, 100, 100, 100, 130]) == (130,)
+    assert outliers([100, 100, 100, 100, 130]) == ((130, pytest.approx(0.3)),)
     assert outliers([100, 100, 100, 100 * (1 + 1e-13)]) == ()
 
 
 def test_two_groups() -> None:
-    assert two_groups([1, 1.1, 9, 9.2, 9.3]) == Split(2, 1.1, 9)
-    assert two_groups([1, 1.1, 9, 9.2]) == Split(2, 1.1, 9)
+    assert two_groups([1, 1.1, 9, 9.2, 9.3]) == Split(2, 1.1, 9, pytest.approx(1 - 1.05 / 9.2))
+    assert two_groups([1, 1.1, 9, 9.2]) == Split(2, 1.1, 9, pytest.approx(1 - 1.05 / 9.1))
+    assert two_groups([7, 7, 9, 9]) == Split(2, 7, 9, pytest.approx(2 / 9))
+    near = [99, 99.5, 100, 104, 104.5, 105]
+    assert two_groups(near) is None
+    assert two_groups(near, 0.01) == Split(3, 100, 104, pytest.approx(1 - 99.5 / 104.5))
 
 
 @pytest.mark.parametrize(
@@ -158,7 +187,7 @@ def test_two_groups() -> None:
         [1, 8, 8.5, 9],
         [1, 1.5, 2, 9],
         [1, 2, 3, 4, 5],
-        [1, 2, 4, 5],  # the gap is exactly half of the range
+        [1, 2, 4, 5],  # no clusters: as far apart as within
         [7, 7, 7, 7],
     ],
 )
