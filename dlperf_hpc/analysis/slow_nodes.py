@@ -1,12 +1,13 @@
 """Which node is slow? What runs on different nodes, and the ranks of one run, tell of it.
 
-Across runs: the residual of a run is the logarithm of its throughput over the median of its case.
-The slowest node sets the pace of a run, so that runs with a slow node lie below the others. A
-node's effect is the mean residual of the runs with it minus that of the runs without it, in its
-standard errors; the largest of all nodes is held against orders in which the residuals are permuted
-within their cases, as often as it takes (a maxT permutation test: Westfall & Young,
-"Resampling-Based Multiple Testing", 1993; the stopping rule is that of Besag & Clifford,
-"Sequential Monte Carlo p-values", Biometrika 78, 1991).
+Across runs: the slowest node sets the pace of a run, so that every run with a slow node lies below
+the runs of its case without it. Each run with a node is held against the lower median of the runs
+of its case without that node, in units of the noise of all runs without it. How often as many runs
+lie as low by chance is counted as if they were drawn from Student's t with 3 degrees of freedom,
+whose tails are heavy, by the bound of Chernoff ("A Measure of Asymptotic Efficiency", Annals of
+Mathematical Statistics 23, 1952), once for all runs and once for most of them, and multiplied by
+the number of nodes (Bonferroni). No orders are permuted: a slow node's runs are part of all orders,
+so that these cannot tell a node that is slower.
 
 Within a run: each rank's own time for a step in which no rank waits for another.
 """
@@ -14,9 +15,9 @@ Within a run: each rank's own time for a step in which no rank waits for another
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
-import random
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,9 +37,12 @@ DEVICE_SLOW = 0.03
 
 DEVICE_MADS = 4.5
 _MOST_OVER = 700.0  # a logarithm whose power a float can hold
-_MOST_ORDERS, _FEWEST_ORDERS = 1999, 199
-_ENOUGH = 20  # orders as extreme as what was seen: it is chance then
-_MOST_WORK = 2_000_000  # additions; a report of thousands of runs must not wait for this
+_MOST_WORK = 200_000  # nodes x runs; beyond, one noise serves all nodes
+_CAUTION = 4.0  # as the noise is that of few runs
+_MOST_IN_PAIRS = 30  # runs of a case
+_SUSPICIOUS = 0.02
+_LEAST_NOISE = 1e-3  # runs that are equal to the last digit are no measure of it
+_T3_WITHIN = 1.197  # 68.3 % of Student's t with 3 degrees of freedom lie within
 _MOST_NAMED = 8
 
 
@@ -57,7 +61,10 @@ class NodeEffect:
 
     ``difference`` is the fraction by which runs with it are faster (below 0: slower) than those
     without it; ``errors`` the same in standard errors; ``p`` how often chance alone gives some node
-    an effect as large. None where ``missing`` says why nothing can be said.
+    an effect as large. None where ``missing`` says why nothing can be said; the difference of a
+    single run stands there too. ``unexplained`` is how far all runs are apart if this node alone is
+    slow. Figures of what is not slow are those of the runs without the slow nodes. ``needed``: with
+    so many runs as slow as these the node would be named; 0 where nothing makes it suspicious.
     """
 
     nodes: tuple[str, ...]
@@ -66,8 +73,15 @@ class NodeEffect:
     difference: float | None = None
     errors: float | None = None
     p: float | None = None
+    unexplained: float = math.inf
+    needed: int = 0
     slow: bool = False
     missing: str = ""
+
+    def is_low(self, tolerance: float, risk: float) -> bool:
+        """Whether its runs are slow, and chance gives that seldom enough."""
+        rare = self.p is not None and self.p <= risk
+        return rare and self.difference is not None and self.difference < -tolerance
 
 
 @dataclass(frozen=True)
@@ -125,6 +139,15 @@ class NodeFindings:
         return tuple(dict.fromkeys([*named, *(d.host for d in self.devices if d.slow)]))
 
     @property
+    def suspected(self) -> tuple[NodeEffect, ...]:
+        """What is not named, but would be if more runs were as slow."""
+        return tuple(
+            effect
+            for effect in self.effects
+            if effect.needed and not effect.slow and (effect.difference or 0.0) < -self.tolerance
+        )
+
+    @property
     def something(self) -> bool:
         """Whether there is anything to show."""
         return bool(self.effects or self.devices)
@@ -178,53 +201,31 @@ def node_effects(
 ) -> list[NodeEffect]:
     """What there is to say of each node, the slowest first.
 
-    The node with the largest effect is slow if chance gives that seldom enough (``risk``) and its
-    runs are slower by more than ``tolerance``. Then the same is asked of the runs without it.
+    The node whose runs chance explains least is slow if that is seldom enough (``risk``) and they
+    are slower by more than ``tolerance``. Then the same is asked of the runs without it.
     """
-    compared = telling(runs)
-    effects = _effects(runs, compared)
-    left = compared
-    for _ in range(_MOST_NAMED):
-        worst = _worst(left, _testable(left))
-        if worst is None:
-            break
-        nodes, p = worst
-        place = next(i for i, effect in enumerate(effects) if nodes[0] in effect.nodes)
-        effect = effects[place]
-        slow = p <= risk and (effect.difference or 0.0) < -tolerance
-        effects[place] = replace(effect, p=p, slow=slow)
-        if not slow:
-            break
-        left = telling([run for run in left if not run.hosts & set(effect.nodes)])
-    return sorted(effects, key=_order)
+    left = compared = telling(runs)
+    effects = _Runs(left, risk).effects()
+    named: list[NodeEffect] = []
+    while low := [effect for effect in effects if effect.is_low(tolerance, risk)]:
+        worst = min(low, key=lambda effect: effect.unexplained)
+        named.append(replace(worst, slow=True))
+        left = telling([run for run in left if not run.hosts & {*worst.nodes}])
+        effects = _Runs(left, risk).effects() if len(named) < _MOST_NAMED else []
+    lowest = min((effect.p for effect in effects if effect.p is not None), default=None)
+    found = named + [replace(e, p=e.p if e.p == lowest else None) for e in effects]
+    seen = {node for effect in found for node in effect.nodes}
+    some = {host for run in compared for host in run.hosts}
+    why = ("all runs of its cases were on the same nodes, so that nothing can be said",
+           "without its runs with a slow node nothing can be said")  # fmt: skip
+    alone = Counter(host for run in runs for host in run.hosts - seen)
+    found += [NodeEffect((h,), n, 0, missing=why[h in some]) for h, n in alone.items()]
+    return sorted(found, key=_order)
 
 
 def _order(effect: NodeEffect) -> tuple[bool, bool, float, tuple[str, ...]]:
-    return effect.errors is None, not effect.slow, effect.errors or 0.0, effect.nodes
-
-
-def _effects(runs: Sequence[Observation], compared: Sequence[Observation]) -> list[NodeEffect]:
-    tested = _testable(compared)
-    sums = _Sums([run.residual for run in compared])
-    found = []
-    for nodes, members in _groups(compared).items():
-        count, without = len(members), len(compared) - len(members)
-        if nodes in tested:
-            total = math.fsum(compared[i].residual for i in members)
-            gap = math.expm1(total / count - (sums.total - total) / without)
-            found.append(NodeEffect(nodes, count, without, gap, sums.errors(total, count)))
-        else:
-            found.append(NodeEffect(nodes, count, without, missing=_why_not(count, without)))
-    seen = {node for effect in found for node in effect.nodes}
-    alone = Counter(host for run in runs for host in run.hosts - seen)
-    why = "all runs of its cases were on the same nodes, so that nothing can be said"
-    return found + [NodeEffect((host,), count, 0, missing=why) for host, count in alone.items()]
-
-
-def _why_not(runs: int, without: int) -> str:
-    if runs < FEWEST:
-        return f"{runs} run, nothing can be said"
-    return f"{without} run{'s' * (without != 1)} without it, nothing can be said"
+    by = effect.difference if effect.slow else effect.errors
+    return effect.errors is None, not effect.slow, by or 0.0, effect.nodes
 
 
 def _groups(runs: Sequence[Observation]) -> dict[tuple[str, ...], list[int]]:
@@ -239,73 +240,110 @@ def _groups(runs: Sequence[Observation]) -> dict[tuple[str, ...], list[int]]:
     return {tuple(hosts): list(members) for members, hosts in together.items()}
 
 
-def _testable(runs: Sequence[Observation]) -> dict[tuple[str, ...], list[int]]:
-    return {
-        nodes: members
-        for nodes, members in _groups(runs).items()
-        if FEWEST <= len(members) <= len(runs) - FEWEST
-    }
+def _why_not(runs: int, without: int) -> str:
+    if runs < FEWEST:
+        return f"{runs} run, nothing can be said"
+    return f"{without} run{'s' * (without != 1)} without it, nothing can be said"
 
 
-class _Sums:
-    """What no order of the residuals changes, and the effect of a node whose sum is known."""
+class _Runs:
+    """Runs by their cases, for what is said of each node."""
 
-    def __init__(self, residuals: Sequence[float]) -> None:
-        self._n = len(residuals)
-        self.total = math.fsum(residuals)
-        self._squares = math.fsum(r * r for r in residuals)
+    def __init__(self, runs: Sequence[Observation], risk: float) -> None:
+        self._risk, self._size, self._groups = risk, len(runs), _groups(runs)
+        self._cases: dict[str, dict[int, float]] = defaultdict(dict)
+        for place, run in enumerate(runs):
+            self._cases[run.case][place] = run.residual
+        self._of_run = [run.case for run in runs]
+        self._apart = {case: _apart(of_case.values()) for case, of_case in self._cases.items()}
+        self._noise = 0.0
+        if len(self._groups) * len(runs) > _MOST_WORK:
+            self._noise = self._noise_without(set())
 
-    def errors(self, total: float, runs: int) -> float:
-        """(mean with - mean without) / its standard error, the spread within both pooled."""
-        without = self._n - runs
-        mean, mean_without = total / runs, (self.total - total) / without
-        within = self._squares - runs * mean**2 - without * mean_without**2
-        # Runs that are equal to the last digit have no spread, and no order is rarer than another.
-        spread = max(within / max(self._n - 2, 1), 1e-18)
-        return (mean - mean_without) / math.sqrt(spread * (1 / runs + 1 / without))
+    def effects(self) -> list[NodeEffect]:
+        """Of each node; ``p`` is None where nothing can be said."""
+        return [self._effect(nodes, set(members)) for nodes, members in self._groups.items()]
+
+    def _effect(self, nodes: tuple[str, ...], members: set[int]) -> NodeEffect:
+        below: list[float] = []
+        scores: list[float] = []
+        unexplained = math.fsum(self._apart.values())
+        for case in {self._of_run[place] for place in members}:
+            of_case = self._cases[case]
+            without = [value for place, value in of_case.items() if place not in members]
+            if without:
+                usual, scale = statistics.median_low(without), math.sqrt(1 + 1 / len(without))
+                off = sorted(of_case[place] - usual for place in of_case.keys() & members)
+                below += off
+                # runs with the node are as many witnesses as there are runs to hold them against
+                scores += [value / scale for value in off[-len(without) :]]
+                unexplained += _apart(without) - self._apart[case]
+        count, rest = len(members), self._size - len(members)
+        said = NodeEffect(nodes, count, rest)
+        if not scores or rest < FEWEST:
+            return replace(said, missing=_why_not(count, min(rest, len(scores))))
+        noise, middle = self._noise or self._noise_without(members), statistics.median(below)
+        once = _below(max(scores) / noise)
+        alone = self._risk / (_CAUTION * len(self._groups))
+        needed = math.ceil(math.log(alone) / math.log(once)) if once <= _SUSPICIOUS else 0
+        said = replace(
+            said, difference=math.expm1(middle), needed=max(needed, FEWEST) * (needed > 0)
+        )
+        if len(scores) < FEWEST:
+            return replace(said, missing=_why_not(count, len(scores)))
+        return replace(
+            said,
+            errors=middle / (noise * math.sqrt(1 / len(scores) + 1 / rest)),
+            p=min(1.0, _chance([score / noise for score in scores]) * self._risk / alone),
+            unexplained=unexplained + _apart(below),
+        )
+
+    def _noise_without(self, members: set[int]) -> float:
+        """What 68.3 % of the other runs differ from one another at most, over the root of 2, within
+        their cases; larger where they are few."""
+        off: list[float] = []
+        free = 0
+        for of_case in self._cases.values():
+            values = [value for place, value in of_case.items() if place not in members]
+            pairs = itertools.combinations(values[:_MOST_IN_PAIRS], 2)
+            off += (abs(a - b) / math.sqrt(2) for a, b in pairs)
+            free += max(len(values) - 1, 0)
+        if not off:
+            return math.inf
+        return max(_LEAST_NOISE, sorted(off)[int(0.683 * len(off))] * math.sqrt(1 + 2 / free))
 
 
-def _worst(
-    runs: Sequence[Observation], groups: Mapping[tuple[str, ...], list[int]]
-) -> tuple[tuple[str, ...], float] | None:
-    """The nodes whose runs are slowest beyond the others, and how often chance alone gives some
-    node as much; None if nothing can be tested, or it would take minutes."""
-    if not groups:
-        return None
-    sums = _Sums([run.residual for run in runs])
-    named, counts = list(groups), list(map(len, groups.values()))
-
-    def least(residuals: Sequence[float]) -> tuple[float, int]:
-        totals = (sum(map(residuals.__getitem__, members)) for members in groups.values())
-        return min((sums.errors(total, counts[n]), n) for n, total in enumerate(totals))
-
-    seen, which = least([run.residual for run in runs])
-    work = sum(counts) + 10 * len(counts) + len(runs)
-    if work > _MOST_WORK // 20:
-        return None
-    orders = max(_FEWEST_ORDERS, min(_MOST_ORDERS, _MOST_WORK // work))
-    as_extreme = 0
-    for done, residuals in enumerate(_permuted(runs, orders), 1):
-        as_extreme += least(residuals)[0] <= seen + 1e-9
-        if as_extreme == _ENOUGH:
-            return named[which], as_extreme / done
-    return named[which], (as_extreme + 1) / (orders + 1)
+def _apart(values: Iterable[float]) -> float:
+    known = [*values]
+    usual = statistics.median(known)
+    return math.fsum(abs(value - usual) for value in known)
 
 
-def _permuted(runs: Sequence[Observation], orders: int) -> Iterator[list[float]]:
-    """So often the residuals in another order within their cases."""
-    chance = random.Random(len(runs))  # the same runs give the same answer
-    cases: dict[str, list[int]] = defaultdict(list)
-    for place, run in enumerate(runs):
-        cases[run.case].append(place)
-    residuals = [run.residual for run in runs]
-    for _ in range(orders):
-        for places in cases.values():
-            values = [residuals[place] for place in places]
-            chance.shuffle(values)
-            for place, value in zip(places, values):
-                residuals[place] = value
-        yield residuals
+def _chance(scores: Sequence[float]) -> float:
+    """How often as many runs, in units of their noise, would all lie as low, or most of them."""
+    ordered, n = sorted(scores), len(scores)
+    every = _bound(n, n, ordered[-1])
+    if n < 4:
+        return every
+    most = n // 2 + 1
+    return 2 * min(every, _bound(n, most, ordered[most - 1]))
+
+
+def _below(score: float) -> float:
+    """How often Student's t (3), scaled so that 68.3 % lie within 1 of 0, lies below ``score``."""
+    u = score * _T3_WITHIN / math.sqrt(3)
+    return max(0.5 + (u / (1 + u * u) + math.atan(u)) / math.pi, 1e-15)
+
+
+def _bound(n: int, many: int, score: float) -> float:
+    """How often, at most, ``many`` of ``n`` such values lie below ``score``."""
+    below, share = _below(score), many / n
+    if below >= share:
+        return 1.0
+    far = share * math.log(share / below)
+    if many < n:
+        far += (1 - share) * math.log((1 - share) / (1 - below))
+    return math.exp(-n * far)
 
 
 class _RankRow(NamedTuple):

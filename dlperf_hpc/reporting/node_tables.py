@@ -54,7 +54,7 @@ NODE_COLUMNS: tuple[Column[NodeRow], ...] = (
     Column("runs_without", "integer", "", "runs of those cases without the node",
            "effect.runs_without"),
     Column("difference", "number", "fraction", "how much faster the runs with the node are than "
-           "those without it, each against the median of its case; below 0: slower",
+           "the lower median of their case's runs without it, median; below 0: slower",
            "effect.difference"),
     Column("errors", "number", "", "the same difference (of logarithms) in its standard errors",
            "effect.errors"),
@@ -117,9 +117,10 @@ def sentences(found: NodeFindings, place: str = "DIR") -> list[str]:
     lines = [_named(effect) for effect in found.effects if effect.slow]
     lines += [f"slow: {device_text(device)}" for device in found.devices if device.slow]
     lines = lines or [_nothing(found)]
+    lines += [_suspicion(effect, found) for effect in found.suspected]
     why: dict[str, list[str]] = {}
     for effect in found.effects:
-        if effect.missing:
+        if effect.missing and effect not in found.suspected:
             why.setdefault(effect.missing, []).append(_or(effect))
     lines += [f"{', '.join(names)}: {reason}" for reason, names in why.items()]
     for reason, runs in found.missing.items():
@@ -137,6 +138,18 @@ def _named(effect: NodeEffect) -> str:
     return (
         f"slow: {_or(effect)}: runs with it are {signed_percent(effect.difference)} off those"
         f" without ({runs})"
+    )
+
+
+def _suspicion(effect: NodeEffect, found: NodeFindings) -> str:
+    """What would settle it: so many runs, or pairs with other nodes, by a command to be pasted."""
+    rest = [e for e in reversed(found.effects) if not (e.slow or e.needed or e.missing)]
+    healthy = [node for each in rest for node in each.nodes]
+    nodes = shlex.quote(",".join([*effect.nodes, *healthy[:3]]))
+    return (
+        f"suspected: {_or(effect)}, {signed_percent(effect.difference)} in "
+        f"{number_of(effect.runs, 'run')}: {effect.needed} runs as slow on it would settle it, or: "
+        f"dlperf doctor --pairs 3 --nodelist {nodes}"
     )
 
 
