@@ -214,13 +214,20 @@ def node_effects(
         effects = _Runs(left, risk).effects() if len(named) < _MOST_NAMED else []
     lowest = min((effect.p for effect in effects if effect.p is not None), default=None)
     found = named + [replace(e, p=e.p if e.p == lowest else None) for e in effects]
+    return sorted([*found, *_unsaid(runs, compared, found)], key=_order)
+
+
+def _unsaid(
+    runs: Iterable[Observation], compared: Iterable[Observation], found: Iterable[NodeEffect]
+) -> Iterator[NodeEffect]:
+    """The nodes of which nothing was found, and why."""
     seen = {node for effect in found for node in effect.nodes}
-    some = {host for run in compared for host in run.hosts}
-    why = ("all runs of its cases were on the same nodes, so that nothing can be said",
-           "without its runs with a slow node nothing can be said")  # fmt: skip
-    alone = Counter(host for run in runs for host in run.hosts - seen)
-    found += [NodeEffect((h,), n, 0, missing=why[h in some]) for h, n in alone.items()]
-    return sorted(found, key=_order)
+    with_slow = {host for run in compared for host in run.hosts}
+    for host, count in Counter(host for run in runs for host in run.hosts - seen).items():
+        why = "all runs of its cases were on the same nodes, so that nothing can be said"
+        if host in with_slow:
+            why = "without its runs with a slow node nothing can be said"
+        yield NodeEffect((host,), count, 0, missing=why)
 
 
 def _order(effect: NodeEffect) -> tuple[bool, bool, float, tuple[str, ...]]:
@@ -265,19 +272,7 @@ class _Runs:
         return [self._effect(nodes, set(members)) for nodes, members in self._groups.items()]
 
     def _effect(self, nodes: tuple[str, ...], members: set[int]) -> NodeEffect:
-        below: list[float] = []
-        scores: list[float] = []
-        unexplained = math.fsum(self._apart.values())
-        for case in {self._of_run[place] for place in members}:
-            of_case = self._cases[case]
-            without = [value for place, value in of_case.items() if place not in members]
-            if without:
-                usual, scale = statistics.median_low(without), math.sqrt(1 + 1 / len(without))
-                off = sorted(of_case[place] - usual for place in of_case.keys() & members)
-                below += off
-                # runs with the node are as many witnesses as there are runs to hold them against
-                scores += [value / scale for value in off[-len(without) :]]
-                unexplained += _apart(without) - self._apart[case]
+        below, scores, unexplained = self._against(members)
         count, rest = len(members), self._size - len(members)
         said = NodeEffect(nodes, count, rest)
         if not scores or rest < FEWEST:
@@ -295,8 +290,26 @@ class _Runs:
             said,
             errors=middle / (noise * math.sqrt(1 / len(scores) + 1 / rest)),
             p=min(1.0, _chance([score / noise for score in scores]) * self._risk / alone),
-            unexplained=unexplained + _apart(below),
+            unexplained=unexplained,
         )
+
+    def _against(self, members: set[int]) -> tuple[list[float], list[float], float]:
+        """By how much runs with a node lie below their case's without it; the highest of them in
+        units of the noise of such a difference; how far apart all runs are otherwise."""
+        below: list[float] = []
+        scores: list[float] = []
+        unexplained = math.fsum(self._apart.values())
+        for case in {self._of_run[place] for place in members}:
+            of_case = self._cases[case]
+            without = [value for place, value in of_case.items() if place not in members]
+            if without:
+                usual, scale = statistics.median_low(without), math.sqrt(1 + 1 / len(without))
+                off = sorted(of_case[place] - usual for place in of_case.keys() & members)
+                below += off
+                # runs with the node are as many witnesses as there are runs to hold them against
+                scores += [value / scale for value in off[-len(without) :]]
+                unexplained += _apart(without) - self._apart[case]
+        return below, scores, unexplained + (_apart(below) if below else 0.0)
 
     def _noise_without(self, members: set[int]) -> float:
         """What 68.3 % of the other runs differ from one another at most, over the root of 2, within

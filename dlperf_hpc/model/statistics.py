@@ -123,7 +123,7 @@ def spread(values: Sequence[float]) -> float:
     return (max(values) - min(values)) / centre
 
 
-def _off_the_others(ordered: Sequence[float]) -> Iterator[tuple[float, float]]:
+def _distances(ordered: Sequence[float]) -> Iterator[tuple[float, float]]:
     """Of each value of 3 or more: by which fraction it is off the median of the others, and how far
     the furthest of these is off that median."""
     n = len(ordered)
@@ -139,7 +139,7 @@ def usual_distance(samples: Iterable[Sample | None]) -> float | None:
 
     A case that is far beyond it would not change it: it is that of all other cases."""
     enough = (s for s in samples if s is not None and s.n >= MIN_FOR_OUTLIERS)
-    furthest = sorted(max(abs(off) for off, _ in _off_the_others(s.values)) for s in enough)
+    furthest = sorted(max(abs(off) for off, _ in _distances(s.values)) for s in enough)
     if len(furthest) < _FEWEST_CASES:
         return None
     return furthest[math.ceil(0.75 * (len(furthest) - 1)) - 1]
@@ -161,7 +161,7 @@ def outliers(
     if n < MIN_FOR_OUTLIERS:
         return ()
     found = []
-    for value, (off, rest) in zip(ordered, _off_the_others(ordered)):
+    for value, (off, rest) in zip(ordered, _distances(ordered)):
         limit = (4.5 + 13 / (n - 3)) * rest
         if usual is not None:
             limit = min(1.5 * limit, max(_TIMES_USUAL * usual, (2.2 + 2.7 / (n - 3)) * rest))
@@ -180,12 +180,11 @@ def two_groups(values: Sequence[float], usual: float | None = None) -> Split | N
     "Percentage Points of a Test for Clusters", JASA 64, 1969, for large n; what it gives for few
     values is simulated in ``benchmarks/flags.py``); or the medians are further apart than 3.3 times
     ``usual``, as in :func:`outliers`, and than 2.5 times what a value is off that of its group."""
-    ordered, n = sorted(values), len(values)
-    if n < MIN_FOR_OUTLIERS:
-        return None
-    gap, below = max((ordered[i] - ordered[i - 1], i) for i in range(1, n))
+    ordered = sorted(values)
+    gaps = ((b - a, i) for i, (a, b) in enumerate(zip(ordered, ordered[1:]), 1))
+    gap, below = max(gaps, default=(0.0, 0))
     low, high = ordered[:below], ordered[below:]
-    if gap <= 0.3 * (ordered[-1] - ordered[0]) or min(len(low), len(high)) < 2:
+    if min(len(low), len(high)) < 2 or gap <= 0.3 * (high[-1] - low[0]):
         return None
     medians = median(low), median(high)
     apart = 1 - medians[0] / medians[1]
