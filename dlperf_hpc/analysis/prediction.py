@@ -208,8 +208,9 @@ def full_nodes(members: Sequence[CaseSummary]) -> tuple[CaseSummary, ...]:
     """The cases of a series of which runs count, on nodes of which as many devices are in use as of
     any node of the series; from few nodes to many."""
     widest = max((m.case.topology.gpus_per_node for m in members), default=0)
-    full = [m for m in members if m.speed and m.case.topology.gpus_per_node == widest]
-    return tuple(sorted(full, key=lambda m: m.case.topology.nodes))
+    full = (m for m in members if m.case.topology.gpus_per_node == widest)
+    sane = (m for m in full if 1e-99 < (m.speed or 0) < 1e99)  # else squares of times overflow
+    return tuple(sorted(sane, key=lambda m: m.case.topology.nodes))
 
 
 def predictions(

@@ -6,7 +6,6 @@ import argparse
 from pathlib import Path
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.cli.messages import usage_error
 
 SUMMARY = "predict the throughput on more nodes, with an interval"
 
@@ -17,17 +16,18 @@ reads) with two or more counts of full nodes; or say why not, and what to measur
 _EPILOG = """\
 Exit code: 0 every count is predicted; 1 some are; 2 invalid request, or none is.
 docs/predict.md has the method, its errors, and where it was wrong.
-
-example: dlperf predict logs/bert_fp32 --nodes 4,8,16
+  dlperf predict logs/bert_fp32 --nodes 4,8,16
 """
 
 
 def _parser() -> argparse.ArgumentParser:
     made = options.parser("predict", _DESCRIPTION, _EPILOG)
     add = made.add_argument
-    what = "directories of sweeps, archives, or log files"
-    add("paths", nargs="+", type=Path, metavar="DIR", help=what)
-    nodes = "counts of nodes (default: twice and four times the most that were measured)"
+    add("paths", nargs="+", type=Path, metavar="DIR", help="sweeps, archives, or log files")
+    nodes = (
+        "counts to predict (default: twice and four times the most that were measured); of a log"
+        " that does not tell its nodes, the file's name may, as 2n8g"
+    )
     add("--nodes", dest="targets", type=_counts, default=(), metavar="N,...", help=nodes)
     options.add_json(made, "the predictions")
     options.add_external_options(made, accelerator=False, without=("nodes",))
@@ -46,7 +46,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     report = Report("", options.results_below(arguments, *arguments.paths))
     found = predictions(report.series, report.runs, arguments.targets)
     if not found:
-        raise usage_error("DIR", "there is no run to predict from")
+        raise messages.usage_error("DIR", "there is no run to predict from")
     if arguments.json:
         messages.print_json(predictions_json(found))
     else:

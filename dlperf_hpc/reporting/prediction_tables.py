@@ -58,8 +58,8 @@ def predictions_json(found: Iterable[Prediction]) -> dict[str, Any]:
 
 def _count_json(row: NodeCount) -> dict[str, Any]:
     values = {name: value for name, value in vars(row).items() if name != "series"}
-    place = {"topology": str(row.topology), "nodes": row.topology.nodes}
-    return {**values, **place, "devices": row.topology.devices}
+    at = row.topology
+    return {**values, "topology": str(at), "nodes": at.nodes, "devices": at.devices}
 
 
 # --- for people
@@ -88,11 +88,11 @@ def _columns(found: Sequence[NodeCount]) -> tuple[Column[NodeCount], ...]:
     return (
         words("case", lambda r: Cell(str(r.topology), r.topology.nodes)),
         figures(unit, lambda r: _speed(r, unit)),
-        figures("interval", lambda r: _range(r.low, r.high, _form(r))),
-        figures("+- %", "half_width", form=hundredths, rank=3),
-        figures("eff. %", "efficiency", form=hundredths, rank=1),
+        figures("interval", lambda r: _range(r.low, r.high, _form(r)), rank=1),
+        figures("+- %", "half_width", form=hundredths, rank=4),
+        figures("eff. %", "efficiency", form=hundredths, rank=2),
         words("by", "basis"),
-        figures("tree-ring", lambda r: _range(r.tree, r.ring, _rough), rank=2),
+        figures("tree-ring", lambda r: _range(r.tree, r.ring, _rough), rank=3),
     )
 
 
@@ -100,10 +100,10 @@ def loss_sentence(found: Prediction) -> str:
     """Why the interval is as wide as it is, and what distance makes of it; '' without a point."""
     if not found.something:
         return ""
-    first, last = min(found.steps), max(found.steps)
+    last = max(found.steps)
     text = (
-        f"{percent(loss_of(found.steps))} of a device's throughput is lost from {first} to"
-        f" {number_of(last, 'node')}: with each doubling beyond, confidence falls, and the half"
+        f"{percent(loss_of(found.steps))} of a device's throughput is lost from {min(found.steps)}"
+        f" to {number_of(last, 'node')}: with each doubling beyond, confidence falls, and the half"
         f" width of the interval grows by {percent(half_width(found.steps, 2 * last))} of the"
         " prediction"
     )

@@ -313,6 +313,15 @@ def test_whatever_was_measured_there_is_a_prediction_or_a_reason(
         assert found.something or found.why_not or found.refused or targets <= steps.keys()
 
 
+@given(st.lists(st.floats(min_value=5e-324, max_value=1.7e308), min_size=2, max_size=4))
+def test_speeds_that_no_computer_has_do_not_overflow(speeds: list[float]) -> None:
+    results = [run for n, speed in enumerate(speeds) for run in external(
+        f"{2**n}n8g", {TOKENS_PER_S: speed})]  # fmt: skip
+    for row in said(results, 2 * 2 ** len(speeds)).counts:
+        assert math.isfinite(row.throughput)
+        assert row.high is None or math.isfinite(row.high)
+
+
 # --- the published ladders, whose figures stand in docs/predict.md
 
 
