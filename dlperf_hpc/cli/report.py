@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--write", metavar="KIND,...", help=write)
     add("--parquet", action="store_true", help="add parquet to the kinds of --write")
     add("--sqlite", action="store_true", help="add sqlite to the kinds of --write")
+    add("--all", action="store_true", help="print every row and every remark, not 40 lines of them")
     add("--formats", action="store_true", help="list the log formats, and write nothing")
     options.add_json(made, "the report")
     options.add_external_options(made, accelerator=True)
@@ -107,7 +108,7 @@ def _report(arguments: argparse.Namespace) -> int:
     else:
         from dlperf_hpc.reporting.report_tables import cost_text, print_report
 
-        print_report(report, found.damaged)
+        print_report(report, found.damaged, arguments.all)
         print(found.summary())
         print(cost_text(report.cost), end="")
         print("".join(f"written: {visible(str(path))}\n" for path in paths), end="")

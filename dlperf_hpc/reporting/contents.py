@@ -7,7 +7,7 @@ computed here, once; how a figure is shown is the writer's.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,71 @@ from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.prediction_tables import predictions_json
 from dlperf_hpc.reporting.run_states import warnings_of
 from dlperf_hpc.reporting.table import by_devices, ends_json, natural, rows, span
+
+
+@dataclass(frozen=True)
+class FlagRow:
+    """One flag over all cases, or why cases have no speedup (``flag`` is '' then). ``about`` has
+    each sentence with its cases: those of the largest size first, else those of most cases.
+    ``cases`` of ``of`` cases have it; ``largest`` is its largest size, a signed fraction, None for
+    a flag without one."""
+
+    name: str
+    flag: str
+    meaning: str
+    cases: int
+    of: int
+    largest: float | None
+    about: Mapping[str, Sequence[CaseSummary]]
+
+
+def _furthest(summary: CaseSummary) -> float:
+    """How far the furthest outlier lies from the median."""
+    sample = summary.sample
+    values = () if sample is None else sample.outliers
+    found = (value / sample.median - 1 for value in values if sample is not None)
+    return max(found, key=abs, default=0.0)
+
+
+def _no_size(summary: CaseSummary) -> float:
+    return 0.0
+
+
+_SIZES: Mapping[str, Callable[[CaseSummary], float]] = {
+    "outlier": _furthest,
+    "super-linear": lambda summary: (summary.efficiency or 1.0) - 1,
+}
+"""The size of a flag, where it has one."""
+
+
+def flag_rows(cases: Sequence[CaseSummary]) -> tuple[FlagRow, ...]:
+    """A row for each flag that some case has: that of most cases first, of as many the gravest."""
+    about: dict[str, dict[str, list[CaseSummary]]] = {}
+    for summary in cases:
+        names = {each.note: each.name for each in reversed(summary.evidence)}
+        for note in dict.fromkeys((*names, *summary.notes)):
+            other = "no speedup" if note == summary.speedup_note else "skipped steps"
+            about.setdefault(names.get(note, other), {}).setdefault(note, []).append(summary)
+    order = [*FLAGS, *about]
+    made = [_flag_row(name, about[name], len(cases)) for name in sorted(about, key=order.index)]
+    return tuple(sorted(made, key=lambda row: -row.cases))
+
+
+def _flag_row(name: str, about: Mapping[str, Sequence[CaseSummary]], of: int) -> FlagRow:
+    size = _SIZES.get(name, _no_size)
+    largest = {note: max((size(s) for s in members), key=abs) for note, members in about.items()}
+    notes = sorted(about, key=lambda note: (-abs(largest[note]), -len(about[note])))
+    ids = {id(summary) for members in about.values() for summary in members}
+    known = name in FLAGS
+    return FlagRow(
+        name=name,
+        flag=name * known,
+        meaning=FLAGS.get(name, ""),
+        cases=len(ids),
+        of=of,
+        largest=largest[notes[0]] if name in _SIZES else None,
+        about={note: about[note] for note in notes},
+    )
 
 
 @dataclass(frozen=True)
@@ -104,6 +169,11 @@ class Report:
         return {flag: meaning for flag, meaning in FLAGS.items() if flag in used}
 
     @cached_property
+    def flag_rows(self) -> tuple[FlagRow, ...]:
+        """What is odd about cases, a row for each flag: see :func:`flag_rows`."""
+        return flag_rows(self.cases)
+
+    @cached_property
     def counted(self) -> tuple[RunResult, ...]:
         """The runs that count: they ended ok, with a throughput."""
         return tuple(result for result in self.runs if result.rates)
@@ -178,7 +248,8 @@ _METHOD = {
 
 def as_json(report: Report) -> dict[str, Any]:
     """Plain JSON values: null for what is not known, never NaN. Cases and runs have the names of
-    the CSV columns; ``flags`` and ``notes`` of a case are lists. ``switches`` are pairs of cases
+    the CSV columns; ``flags`` and ``notes`` of a case are lists. ``flag_counts`` has how many cases
+    have each flag, and its largest size, a signed fraction. ``switches`` are pairs of cases
     that differ in one option. ``dlperf`` holds, per series, the table as DLPerf's scripts round it,
     and what it lacks. ``nodes`` and ``predictions`` are what ``dlperf nodes --json`` and
     ``dlperf predict --json`` print, null without any."""
@@ -190,6 +261,11 @@ def as_json(report: Report) -> dict[str, Any]:
         "base": report.base,
         "method": _METHOD,
         "flags": dict(report.flags),
+        "flag_counts": [
+            {"flag": row.flag, "cases": row.cases, "of": row.of, "largest": row.largest}
+            for row in report.flag_rows
+            if row.flag
+        ],
         "cases": [{**row, **as_lists} for row, as_lists in zip(report.case_rows, lists)],
         "runs": report.run_rows,
         "switches": list(map(_pair, report.option_pairs)),

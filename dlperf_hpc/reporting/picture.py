@@ -1,13 +1,11 @@
-"""The picture of a report: throughput, speedup and efficiency against devices.
+"""The picture of a report: how each series scales, against devices.
 
-Every run is a dot, every median a marker with its interval, and what the base would give if it
-scaled linearly is a dashed line. Medians are not joined: between two topologies nothing was
-measured (Hoefler & Belli, SC'15, rules 11 and 12). Throughput and speedup are drawn log-log, where
-linear scaling is a straight line; there a few per cent are less than a marker, so efficiency has a
-panel of its own, with a linear axis. Throughputs in samples/s and in tokens/s have a panel each.
-
-More than a few series in one panel hide each other, and a legend of so many is not read. Then each
-series has a small panel of its own, all with the same axes, and says its efficiency in words.
+At the left is efficiency, at the right throughput per device, in samples/s, tokens/s or both; where
+nothing scales, throughput. Every run is a dot, every median a marker with its interval, and the
+ideal is one grey line. Thin lines join the medians of a series only to lead the eye: between two
+topologies nothing was measured (Hoefler & Belli, SC'15, rules 11 and 12). Axes are linear, and
+begin at 0 unless all values lie close together. Where lines end stand the names of their series,
+moved apart where they would touch. Many series are parted into rows of panels by one key.
 """
 
 from __future__ import annotations
@@ -23,7 +21,13 @@ from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.errors import printable
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
-from dlperf_hpc.reporting.page import colour_of, mark_of
+from dlperf_hpc.reporting.page import colour_of, dash_of, grouped, mark_of
+from dlperf_hpc.reporting.page.visible import (
+    Panels,
+    panels_at_first,
+    panels_by,
+    short_names,
+)
 from dlperf_hpc.reporting.table import common_beginning, number, percent, value_at
 
 if TYPE_CHECKING:
@@ -43,19 +47,27 @@ class Dot:
 Runs = Mapping[tuple[str, str], Sequence[Dot]]
 """Runs by sweep and case."""
 
-_LEGEND_INSIDE = 3
-_TOGETHER = 4  # series in one panel
-_ACROSS = 4  # small panels in a row
-_PANEL = 2.1  # inches from one row of small panels to the next
-_LONGEST = 40  # characters of a line of a small panel's title, and of the devices' name
-_POINT_WIDTH = 24.0  # points (1/72 inch) that all series' markers at one device count share
-_MARKER_SIZE, _CAP_SIZE, _SPOT_SIZE = 5, 6, 3  # points
-_LEFT, _RIGHT, _TOP, _BOTTOM = 0.95, 0.12, 0.38, 0.5  # inches around all panels
-_GAP_ACROSS, _GAP_DOWN = 0.95, 0.55  # and between them
-_ROWS_APART = 0.25  # between two panels of throughput, of a panel's height
+MOST_STILL = 48
+"""Series in one picture."""
+NEAR = 0.6
+"""Where all values are above this share of the largest, an axis does not begin at 0."""
+_LONGEST = 40  # characters of the devices' name
+_POINT_WIDTH = 16.0  # points (1/72 inch) that all series' markers at one device count share
+_MARKER_SIZE, _CAP_SIZE, _SPOT_SIZE = 5, 5, 2.5  # points
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 12.0, 0.95, 0.12, 0.62, 0.55  # inches
+_GAP_ACROSS, _GAP_DOWN = 0.85, 0.42  # inches between panels
+_ALONE, _IN_ROWS = 4.83, 2.9  # inches: the height of a panel
+_LETTER, _LINE = 0.056, 0.13  # inches that a letter and a line of a label take
+_BESIDE, _MOST_ROOM = 0.35, 0.45  # inches before labels; share of a panel for them
+_LEAST_SPAN = 0.1  # of the largest value, that a fitted axis covers
 
 # names come from logs: a $ in one is a dollar, not mathematics
 SETTINGS = {"text.parse_math": False, "svg.hashsalt": "dlperf", "svg.fonttype": "none"}
+
+
+def from_zero(values: Sequence[float]) -> bool:
+    """Whether an axis with these values begins at 0: not where that would hide how they differ."""
+    return not values or min(values) < NEAR * max(values)
 
 
 @dataclass(frozen=True)
@@ -65,65 +77,71 @@ class _Style:
     label: str
     colour: str
     marker: str
+    dash: tuple[float, ...]
     shift: float
-    room: float
 
 
 @dataclass(frozen=True)
 class _Panel:
-    """One quantity, of which people read ``form``. ``unit`` is throughput per 1 of it; ``linear``
-    what the base promises."""
+    """One quantity, of which people read ``form``. ``unit`` is throughput per 1 of it; ``ideal`` is
+    what all series would have, None where each has its own."""
 
     label: str
     value: Callable[[CaseSummary], float | None]
     interval: Callable[[CaseSummary], Interval | None]
     unit: Callable[[CaseSummary], float]
-    linear: Callable[[CaseSummary, int], float]
     form: Callable[[float], str] = number
+    ideal: float | None = None
 
 
-def _base_median(summary: CaseSummary) -> float:
-    return getattr(summary.base_sample, "median", math.nan)
+def _per_device(summary: CaseSummary, unit: str) -> Interval | None:
+    interval, devices = summary.samples[unit].interval, summary.case.topology.devices
+    if interval is None:
+        return None
+    return Interval(interval.low / devices, interval.high / devices, interval.coverage)
 
 
-def _growth(summary: CaseSummary, devices: int) -> float:
-    return devices / getattr(summary.base, "devices", math.nan)
-
-
-def _throughput(unit: str) -> _Panel:
-    """Of the cases whose throughput is in that unit."""
+def _throughput(unit: str, scaled: bool) -> _Panel:
+    """Of the cases whose throughput is in that unit: per device where some series scales."""
+    if not scaled:
+        return _Panel(
+            label=f"{unit}, all devices",
+            value=lambda s: s.speed if s.unit == unit else None,
+            interval=value_at("sample.interval"),
+            unit=lambda s: 1.0,
+        )
     return _Panel(
-        label=f"{unit}, all devices",
-        value=lambda s: s.speed if s.unit == unit else None,
-        interval=value_at("sample.interval"),
-        unit=lambda s: 1.0,
-        linear=lambda s, devices: _base_median(s) * _growth(s, devices),
+        label=f"{unit} per device",
+        value=lambda s: s.per_device(unit) if s.unit == unit else None,
+        interval=lambda s: _per_device(s, unit),
+        unit=lambda s: s.case.topology.devices,
     )
 
 
-_SPEEDUP = _Panel(
-    label="speedup",
-    value=lambda s: s.speedup,
-    interval=lambda s: s.speedup_interval,
-    unit=_base_median,
-    linear=_growth,
-)
+def _linear(summary: CaseSummary) -> float:
+    """What the base would give on the devices of a case if it scaled ideally."""
+    base, median = summary.base, getattr(summary.base_sample, "median", math.nan)
+    return median * summary.case.topology.devices / getattr(base, "devices", math.nan)
+
+
 _EFFICIENCY = _Panel(
     label="efficiency",
     value=lambda s: s.efficiency,
     interval=lambda s: s.efficiency_interval,
-    unit=lambda s: _base_median(s) * _growth(s, s.case.topology.devices),
-    linear=lambda s, devices: 1.0,
+    unit=_linear,
     form=percent,
+    ideal=1.0,
 )
 
 
 @dataclass(frozen=True)
 class Chart:
-    """What is drawn. ``titles`` are None but within the page: then the titles of marks, by the
-    number of the group that matplotlib writes in an SVG for the marks of one kind."""
+    """What is drawn: ``groups`` are series by rows of panels. ``titles`` are None but within the
+    page: then the titles of marks, by the number of the group that matplotlib writes in an SVG for
+    the marks of one kind."""
 
     series: Mapping[str, Sequence[CaseSummary]]
+    groups: Panels
     runs: Runs
     title: str
     along: str
@@ -142,8 +160,36 @@ class Chart:
             self.titles.append(list(titles))
 
     def draw(self) -> Figure:
-        """Few series in common panels, more in a small panel each."""
-        return _panels(self) if len(self.series) <= _TOGETHER else _small_panels(self)
+        """A row of panels for each group, a column for each quantity, with one axis in a column."""
+        members = [*chain(*self.series.values())]
+        scaled = any(s.efficiency is not None and s.case.topology != s.base for s in members)
+        units = dict.fromkeys(summary.unit for summary in members)
+        columns = [_EFFICIENCY] * scaled + [_throughput(unit, scaled) for unit in units]
+        across, down = len(columns), len(self.groups)
+        tall = max(_ALONE if down == 1 else _IN_ROWS, _LINE * max(map(len, self.groups.values())))
+        wide = (_WIDTH - _LEFT - _RIGHT - (across - 1) * _GAP_ACROSS) / across
+        figure, height = _blank(
+            self, scaled, down * (tall + _GAP_DOWN) - _GAP_DOWN + _TOP + _BOTTOM
+        )
+        for column, panel in enumerate(columns):
+            axes = [figure.add_subplot(down, across, row * across + column + 1)
+                    for row in range(down)]  # fmt: skip
+            heights: list[float] = []
+            for axis, (group, names) in zip(axes, self.groups.items()):
+                axis.set_title(group, fontsize=9, pad=3, loc="left")
+                found = [*chain(*(_draw(self, axis, panel, name) for name in names))]
+                axis.set_visible(bool(found))
+                heights += found
+            for axis, names in zip(axes, self.groups.values()):
+                _scales(axis, panel, self.devices)
+                _limits(axis, panel, heights)
+                _name_lines(self, axis, panel, names, (wide, tall))
+        figure.supxlabel(self.along, fontsize=10, y=0.1 / height)
+        figure.subplots_adjust(
+            left=_LEFT / _WIDTH, right=1 - _RIGHT / _WIDTH, wspace=_GAP_ACROSS / wide,
+            bottom=_BOTTOM / height, top=1 - _TOP / height, hspace=_GAP_DOWN / tall,
+        )  # fmt: skip
+        return figure
 
 
 def chart_of(
@@ -153,14 +199,21 @@ def chart_of(
     measured = {name: [s for s in report.series[name] if s.sample is not None] for name in names}
     series = {name: members for name, members in measured.items() if members}
     title, along = printable(report.name), _axis_of_devices(report)
-    return Chart(series, runs, title, along, _styles(list(report.series), list(series)), titles)
+    if len(names) < len(report.series):
+        title += f" ({len(names)} of {len(report.series)} series)"
+    key, shared = panels_at_first(series), common_beginning(list(series))
+    heading = next(iter(series), "") if len(series) == 1 else f"{shared}..." * bool(shared)
+    parts: Panels = panels_by(series)[key] if key else {"": list(series)}
+    groups = {printable(f"{heading} {key} {part}".strip()): names for part, names in parts.items()}
+    styles = _styles(list(report.series), list(series), groups)
+    return Chart(series, groups, runs, title, along, styles, titles)
 
 
 def picture(report: Report, file_format: str = "png") -> bytes | None:
     """The picture, at least 1200 x 600 pixels; None if no run counts, for there is nothing to show.
     ``file_format`` may be ``svg``. A picture of one topology, or of series without a base, has no
-    panels for speedup and efficiency."""
-    chart = chart_of(report, list(report.series), _runs_of(report))
+    panel for efficiency."""
+    chart = chart_of(report, list(report.series)[:MOST_STILL], _runs_of(report))
     if not chart.series:
         return None
     import matplotlib
@@ -200,114 +253,34 @@ def _axis_of_devices(report: Report) -> str:
     return f"{label}, {' and '.join(modes)} scaling" if modes else label
 
 
-def _blank(chart: Chart, height: float) -> Figure:
+def _blank(chart: Chart, scaled: bool, height: float) -> tuple[Figure, float]:
+    """An empty figure and its height, inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(12, height), dpi=100)
+    figure = Figure(figsize=(_WIDTH, round(height, 2)), dpi=100)
     FigureCanvasAgg(figure)
-    if chart.titles is None:  # the page has the name and the legend
+    if chart.titles is None:  # the page has the name
         title = f"{chart.title}: medians with their intervals, and every run"
+        title += "; grey: linear from the base" * scaled
         figure.suptitle(title, y=1 - 0.09 / height, va="top")
-    return figure
+    return figure, height
 
 
-def _small_panels(chart: Chart) -> Figure:
-    """A panel for each series, of its throughput, all with the same axes, in rows of four."""
-    rows = -(-len(chart.series) // _ACROSS)
-    height = _TOP + 0.4 + rows * _PANEL + _BOTTOM
-    figure = _blank(chart, height)
-    devices = chart.devices
-    common = common_beginning(list(chart.series))
-    heights: dict[str, list[float]] = {}
-    drawn: list[tuple[Axes, _Panel, str]] = []
-    first: Axes | None = None
-    for place, (name, members) in enumerate(chart.series.items()):
-        unit = members[0].unit
-        panel = _throughput(unit)
-        axis = figure.add_subplot(rows, _ACROSS, place + 1, sharex=first)
-        first = first or axis
-        _scales(axis, panel, devices, "")
-        heights.setdefault(unit, []).extend(_draw(chart, axis, panel, name))
-        drawn.append((axis, panel, unit))
-        axis.set_title(_fold(printable(name.removeprefix(common))), fontsize=8, pad=3)
-        _write_efficiency(axis, members)
-        axis.tick_params(labelsize=7)
-        axis.set_ylabel(unit if place % _ACROSS == 0 else "", fontsize=8)
-    for axis, panel, unit in drawn:
-        _limits(axis, panel, heights[unit])
-    figure.supxlabel(f"{chart.along}; dashed: linear from the base", fontsize=9, y=0.06 / height)
-    if common:
-        line = f"all series: {printable(common)}..."
-        figure.text(0.01, 1 - 0.36 / height, line, fontsize=8, va="top")
-    figure.subplots_adjust(
-        left=0.08, right=0.985, wspace=0.22, bottom=(_BOTTOM + 0.1) / height,
-        top=1 - (_TOP + 0.4) / height, hspace=0.4,
-    )  # fmt: skip
-    return figure
-
-
-def _write_efficiency(axis: Axes, members: Sequence[CaseSummary]) -> None:
-    """In a corner of the panel, of the most devices: a few per cent are less than a marker."""
-    last = members[-1]
-    if last.efficiency is not None and last.case.topology != last.base:
-        text = f"{percent(last.efficiency)} of linear on {last.case.topology}"
-        axis.text(0.97, 0.05, text, transform=axis.transAxes, fontsize=7, ha="right")
-
-
-def _fold(name: str) -> str:
-    """In lines that a small panel has room for, three at most."""
-    lines = [name[start : start + _LONGEST] for start in range(0, len(name), _LONGEST)]
-    return "\n".join([*lines[:2], f"{lines[2][:-3]}..."] if len(lines) > 3 else lines)
-
-
-def _panels(chart: Chart) -> Figure:
-    """Throughputs at the left; speedup and efficiency at the right, where some series has them."""
-    figure = _blank(chart, 6.0)
-    grid = figure.add_gridspec(2, 2)
-    members = [*chain(*chart.series.values())]
-    scaled = any(s.speedup is not None and s.case.topology != s.base for s in members)
-    units = [*dict.fromkeys(summary.unit for summary in members)]
-    rows = (grid[:, 0] if scaled else grid[:, :]).subgridspec(len(units), 1, hspace=_ROWS_APART)
-    left = [figure.add_subplot(rows[row]) for row in range(len(units))]
-    panels = [*zip(left, map(_throughput, units))]
-    for place, panel in enumerate((_SPEEDUP, _EFFICIENCY) if scaled else ()):
-        panels.append((figure.add_subplot(grid[place, 1], sharex=left[0]), panel))
-    for axis, panel in panels:
-        _scales(axis, panel, chart.devices, chart.along)
-        _limits(axis, panel, [*chain(*(_draw(chart, axis, panel, each) for each in chart.series))])
-    legend = 0.0
-    if chart.titles is None:
-        legend = _legend(figure, left, len(chart.series))
-    _place(figure, legend)
-    return figure
-
-
-def _place(figure: Figure, beside: float) -> None:
-    """Margins of the panels, ``beside`` inches of which the legend takes. They are known
-    beforehand: to measure all labels would take as long as to draw them."""
-    width, height = figure.get_size_inches()
-    right = max(width - _RIGHT - beside, width / 2)
-    panel = (right - _LEFT - _GAP_ACROSS) / 2, (height - _BOTTOM - _TOP - _GAP_DOWN) / 2
-    figure.subplots_adjust(
-        left=_LEFT / width, right=right / width, wspace=_GAP_ACROSS / panel[0],
-        bottom=_BOTTOM / height, top=1 - _TOP / height, hspace=_GAP_DOWN / panel[1],
-    )  # fmt: skip
-
-
-def _styles(all_names: Sequence[str], names: Sequence[str]) -> Mapping[str, _Style]:
-    """How series look that are drawn, by their places among all series."""
-    room = min(_POINT_WIDTH / max(len(names), 1), _POINT_WIDTH / 2)
+def _styles(all_names: Sequence[str], names: Sequence[str], groups: Panels) -> Mapping[str, _Style]:
+    """How series look that are drawn, by their places among all series and in their panel."""
     places = {name: place for place, name in enumerate(all_names)}
+    labels = dict(zip(names, short_names(names)))
     return {
         name: _Style(
-            label=printable(name),
+            label=printable(labels[name]),
             colour=colour_of(places[name]),
             marker=mark_of(places[name]).marker,
-            shift=room * (i - (len(names) - 1) / 2),
-            room=room,
+            dash=dash_of(places[name]),
+            shift=_POINT_WIDTH * (place + 0.5 - len(group) / 2) / max(len(group), 4),
         )
-        for i, name in enumerate(names)
+        for group in groups.values()
+        for place, name in enumerate(group)
     }
 
 
@@ -324,8 +297,9 @@ class _Point(NamedTuple):
 def _points(panel: _Panel, members: Sequence[CaseSummary]) -> list[_Point]:
     found = []
     for summary in members:
-        value, interval = panel.value(summary), panel.interval(summary)
+        value = panel.value(summary)
         if value is not None:
+            interval = panel.interval(summary)
             ends = (getattr(interval, end, value) for end in ("low", "high"))
             found.append(_Point(summary, summary.case.topology.devices, value, *ends))
     return found
@@ -337,21 +311,20 @@ def _draw(chart: Chart, axis: Axes, panel: _Panel, name: str) -> list[float]:
     points = _points(panel, chart.series[name])
     if not points:
         return []
-    members = [point.summary for point in points]
-    # beside a sloping line a shifted point would seem to lie above or below it
-    shift = 0.0 if axis.get_yscale() == "log" else style.shift
-    moved, colour = _moved(axis, shift), {"color": style.colour}
+    moved, colour = _moved(axis, style.shift), {"color": style.colour}
+    _, x, y, low, high = zip(*points)
+    dashes = {"linestyle": (0, style.dash) if style.dash else "-", "linewidth": 0.9}
+    _line(axis, x, y, transform=moved, zorder=1.8, **dashes, **colour)
     # the gap between two intervals is no number
     at = [*chain(*([point.devices] * 3 for point in points))]
     ends = [*chain(*((point.low, point.high, math.nan) for point in points))]
     caps = {"marker": "_", "markersize": _CAP_SIZE, "zorder": 1.9}  # below all markers
     _line(axis, at, ends, transform=moved, **caps, **colour)
     marker = {"marker": style.marker, "markersize": _MARKER_SIZE, "linestyle": "none"}
-    _, x, y, low, high = zip(*points)
-    medians = _line(axis, x, y, transform=moved, label=style.label, **marker, **colour)
+    medians = _line(axis, x, y, transform=moved, **marker, **colour)
     chart.name(medians, (_title(panel, point) for point in points))
-    heights = _draw_runs(chart, axis, panel, members, style, shift)
-    return [*heights, *_promised(axis, panel, style, members), *low, *high]
+    heights = _draw_runs(chart, axis, panel, [point.summary for point in points], style)
+    return [*heights, *low, *high]
 
 
 def _title(panel: _Panel, point: _Point) -> str:
@@ -367,11 +340,10 @@ def _title(panel: _Panel, point: _Point) -> str:
 
 
 def _draw_runs(
-    chart: Chart, axis: Axes, panel: _Panel, members: Sequence[CaseSummary], style: _Style,
-    shift: float,
-) -> list[float]:  # fmt: skip
+    chart: Chart, axis: Axes, panel: _Panel, members: Sequence[CaseSummary], style: _Style
+) -> list[float]:
     """Draw the runs of a series beside its medians; return their heights."""
-    moved = _moved(axis, shift + max(style.room / 2, _MARKER_SIZE))
+    moved = _moved(axis, style.shift + _MARKER_SIZE)
     filled = {"marker": ".", "markersize": _SPOT_SIZE}
     hollow = {"marker": "o", "markersize": _MARKER_SIZE, "markerfacecolor": "none"}
     heights: list[float] = []
@@ -398,33 +370,15 @@ def _line(axis: Axes, x: Sequence[float], y: Sequence[float], **look: Any) -> An
     return axis.add_artist(Line2D(x, y, **look))
 
 
-def _promised(
-    axis: Axes, panel: _Panel, style: _Style, members: Sequence[CaseSummary]
-) -> list[float]:
-    """The dashed line of what the base would give if it scaled linearly; its heights."""
-    devices = sorted({summary.case.topology.devices for summary in members})
-    if members[0].base_sample is None or len(devices) < 2:
-        return []
-    ends = [devices[0], devices[-1]]
-    line = [panel.linear(members[0], n) for n in ends]
-    colour = "0.5" if panel in (_SPEEDUP, _EFFICIENCY) else style.colour
-    _line(axis, ends, line, linestyle="--", linewidth=1, color=colour, alpha=0.6, zorder=1)
-    return line
-
-
 def _limits(axis: Axes, panel: _Panel, heights: Sequence[float]) -> None:
-    from matplotlib.ticker import LogLocator
-
+    """The ends of the axis, and the ideal, where all series have one."""
     # matplotlib's own limits pass over what is drawn with a transform
-    low, high = min(heights), max(heights)
-    if axis.get_yscale() != "log":
-        margin = 0.07 * (high - low) or 0.05 * high
-        axis.set_ylim(low - margin, high + margin)
-        return
-    axis.set_ylim(low / 1.2, high * 1.2)
-    if panel is not _SPEEDUP:
-        steps = (1.0, 2.0, 5.0) if high > 8 * low else (1.0, 1.2, 1.5, 2.0, 2.5, 3.0, 4.0, 5.0, 7.0)
-        axis.yaxis.set_major_locator(LogLocator(10.0, subs=steps))
+    values = [*heights, *([] if panel.ideal is None else [panel.ideal])]
+    low, high = min(values), max(values)
+    span = max(high - low, _LEAST_SPAN * high)
+    axis.set_ylim(0 if from_zero(values) else high - 1.08 * span, high + 0.06 * span)
+    if panel.ideal is not None:
+        axis.axhline(panel.ideal, linestyle="--", linewidth=1, color="0.6", zorder=1)
 
 
 def _moved(axis: Axes, points: float) -> Any:
@@ -433,39 +387,56 @@ def _moved(axis: Axes, points: float) -> Any:
     return axis.transData + ScaledTranslation(points / 72, 0, axis.figure.dpi_scale_trans)
 
 
-def _scales(axis: Axes, panel: _Panel, devices: Sequence[int], along: str) -> None:
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
+def _scales(axis: Axes, panel: _Panel, devices: Sequence[int]) -> None:
+    from matplotlib.ticker import FuncFormatter, NullFormatter
 
     axis.set_xscale("log", base=2)
-    axis.set_xlim(devices[0] / 1.5, devices[-1] * 1.5)
+    axis.set_xlim(devices[0] / 1.3, devices[-1] * 1.3)
     axis.set_xticks(devices, list(map(str, devices)))
-    axis.set_xlabel(along)
     axis.set_ylabel(panel.label)
     if panel is _EFFICIENCY:
         axis.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:.4g} %"))
-    elif len(devices) > 1:
-        axis.set_yscale("log", base=2 if panel is _SPEEDUP else 10)
-        if panel is _SPEEDUP:
-            axis.yaxis.set_major_locator(LogLocator(2.0))
-        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.7g}"))
-        axis.yaxis.set_minor_formatter(NullFormatter())
+    else:
+        axis.yaxis.set_major_formatter(FuncFormatter(lambda value, _: grouped(f"{value:.7g}")))
     axis.xaxis.set_minor_formatter(NullFormatter())
     axis.grid(True, which="major", linewidth=0.5, alpha=0.4)
 
 
-def _legend(figure: Figure, panels: Sequence[Axes], count: int) -> float:
-    """Draw the legend, inside a panel if it is short; the inches that it takes beside them."""
-    from matplotlib.lines import Line2D
+def _name_lines(
+    chart: Chart, axis: Axes, panel: _Panel, names: Sequence[str], size: tuple[float, float]
+) -> None:
+    """The names of series where their lines end, from the highest to the lowest; ``size`` of the
+    panel is in inches. A thin line leads to a name that had to move."""
+    ends = {name: points[-1] for name in names if (points := _points(panel, chart.series[name]))}
+    longest = max((len(chart.styles[name].label) for name in ends), default=0)
+    if len(chart.series) < 2 or not longest:
+        return
+    first, last = axis.get_xlim()
+    room = min(longest * _LETTER + _BESIDE, size[0] * _MOST_ROOM)
+    letters = round((room - _BESIDE) / _LETTER)
+    axis.set_xlim(first, last * (last / first) ** (room / (size[0] - room)))
+    last *= (last / first) ** ((_BESIDE - 0.1) / (size[0] - room))
+    low, high = axis.get_ylim()
+    inch = (high - low) / size[1]
+    ordered = sorted(ends, key=lambda name: -ends[name].value)
+    heights = apart([ends[name].value / inch for name in ordered], low / inch, high / inch)
+    for name, height in zip(ordered, heights):
+        style, end = chart.styles[name], ends[name]
+        axis.annotate(
+            style.label[:letters], (end.devices, end.value), (last, height * inch),
+            fontsize=7.5, va="center",
+            arrowprops={"arrowstyle": "-", "color": style.colour, "linewidth": 0.6, "alpha": 0.6,
+                        "shrinkA": 0, "shrinkB": 2},
+        )  # fmt: skip
 
-    handles: dict[str, Any] = {}
-    for axis in panels:
-        handles.update(zip(*reversed(axis.get_legend_handles_labels())))
-    dot = Line2D([], [], linestyle="none", marker=".", markersize=_SPOT_SIZE, color="0.4")
-    handles["one run"] = dot
-    if any(line.get_linestyle() == "--" for axis in panels for line in axis.get_lines()):
-        handles["linear from the base"] = Line2D([], [], linestyle="--", color="0.5", linewidth=1)
-    if count <= _LEGEND_INSIDE:
-        panels[0].legend(handles.values(), handles, loc="upper left", fontsize=9)
-        return 0.0
-    made = figure.legend(handles.values(), handles, loc="upper right", fontsize=7)
-    return float(made.get_window_extent().width / figure.dpi) + _RIGHT
+
+def apart(heights: Sequence[float], low: float, high: float, least: float = _LINE) -> list[float]:
+    """Falling heights, moved so that ``least`` lies between any two and all lie from ``low`` to
+    ``high``, as far as there is room."""
+    least = min(least, (high - low) / max(len(heights), 1))
+    found: list[float] = []
+    for place, height in enumerate(heights):
+        ceiling = found[-1] - least if found else high - least / 2
+        floor = low + (len(heights) - place - 0.5) * least
+        found.append(max(min(height, ceiling), floor))
+    return found

@@ -6,19 +6,19 @@ suit the place; CSV and JSON have every column there is.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
-from dlperf_hpc.errors import at_most, number_of, printable
+from dlperf_hpc.errors import at_most, listed, number_of, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S
 from dlperf_hpc.model.statistics import Interval
-from dlperf_hpc.reporting.contents import Report
+from dlperf_hpc.reporting.contents import FlagRow, Report
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS
-from dlperf_hpc.reporting.run_states import print_troubles, warning_lines
+from dlperf_hpc.reporting.run_states import trouble_table, warning_lines
 from dlperf_hpc.reporting.table import (
     Cell,
     Column,
@@ -41,12 +41,17 @@ from dlperf_hpc.reporting.table import (
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
+    from rich.text import Text
 
 
 _WIDTH = 80
-_MOST_REMARKS = 8  # of one series
+MOST_LINES = 40
+"""Of a report behind its head: more than a screen is not read."""
+_MOST_FLAGS, _FEW_FLAGS = 8, 4  # so few have two lines each
+_MOST_CASES = 3  # by their names, with a flag
+_MOST_TROUBLES = (20, 8, 4, 2, 1)  # rows: as many as leave half of the lines for tables
+_NOTES = 3  # lines of what is left out
 _MOST_HOSTS = 4  # by their names; of more their number
-_SAID_AS_COVERAGE = ("too-few-repeats",)  # once beneath the table, and not case by case
 _IN_THE_HEAD = ("Device", "CPU", "Framework", "CUDA", "NCCL", "Transport")
 
 case_column = picked(CASE_COLUMNS)
@@ -196,61 +201,144 @@ def _at(topology: str, rank: int) -> Column[SeriesRow]:
     return figures(topology, lambda line: line[1].get(topology), rank=rank)
 
 
-# --- what single cases are remarked on
+# --- what is odd about cases
 
 
-def remarks(members: Sequence[CaseSummary], without: Collection[str] = ()) -> list[str]:
-    """What the flags of these cases say, but for those ``without``: name and sentence, each once
-    with the topologies that it is about. Then why single cases have no speedup: why a whole series
-    has none is not among them."""
-    about: dict[str, list[str]] = {}
-    for summary in members:
-        names = {flag.note: flag.name for flag in reversed(summary.evidence)}
-        for note in summary.notes:
-            of_series = summary.base is None and note == summary.speedup_note
-            name = names.get(note, "")
-            if not of_series and name not in without:
-                remark = f"{name}: {note}" if name else note
-                about.setdefault(remark, []).append(str(summary.case.topology))
-    return [f"{', '.join(topologies)}: {remark}" for remark, topologies in about.items()]
+def flag_count(row: FlagRow) -> str:
+    """``77 of 200 cases, largest -31.0 %``."""
+    largest = "" if row.largest is None else f", largest {signed_percent(row.largest)}"
+    return f"{row.cases} of {number_of(row.of, 'case')}{largest}"
+
+
+def case_names(cases: Sequence[CaseSummary], common: str = "") -> list[str]:
+    """Cases by the names of their series, without the beginning that all have, and topology."""
+    return [f"{s.series.removeprefix(common)} {s.case.topology}".strip() for s in cases]
+
+
+def flag_text(row: FlagRow, common: str = "") -> str:
+    """The row with its first sentence, and the cases that this is about."""
+    note, cases = next(iter(row.about.items()))
+    where = listed(case_names(cases, common), _MOST_CASES if len(cases) <= _MOST_CASES else 1)
+    return f"{row.name}: {flag_count(row)}: {where}: {note.removeprefix(f'{row.name}: ')}"
 
 
 # --- the terminal
 
 
-def speedup_table(report: Report, width: int = _WIDTH) -> Group:
-    """An overview of all series, then one table per series, with what its readers must know
-    beneath. Columns for which ``width`` characters have no room are left out, and named."""
+class _Room:
+    """Lines that are left on a terminal of this width; None: any number."""
+
+    def __init__(self, width: int, left: int | None) -> None:
+        self.width, self.left = width, left
+
+    def takes(self, *parts: RenderableType) -> bool:
+        """Whether there is room for these parts, which then take it."""
+        if self.left is None:
+            return True
+        count = _lines(self.width, *parts)
+        if count > self.left:
+            return False
+        self.left -= count
+        return True
+
+    def cut(self, table: Table[Any]) -> tuple[Table[Any], int]:
+        """The table with as many of its rows as there is room for, and how many are left out."""
+        rows, made = len(table.rows), table
+        while not self.takes(drawn(made), "") and rows > 1:
+            rows = max(1, rows - 1 if rows < 60 else rows // 2)
+            made = replace(table, rows=table.rows[:rows])
+        return made, len(table.rows) - rows
+
+
+def _lines(width: int, *parts: RenderableType) -> int:
+    from rich.console import Console
+
+    console = Console(width=width, highlight=False)
+    return sum(len(console.render_lines(part, pad=False)) for part in parts)
+
+
+def speedup_table(report: Report, width: int = _WIDTH, most: int | None = None) -> Group:
+    """An overview of all series, then one table per series, then a line for each flag. Columns for
+    which ``width`` characters have no room are left out, and named; so are, by their number, rows
+    and tables for which ``most`` lines have none. None: there is any number of lines."""
     from rich.console import Group
     from rich.text import Text
 
     if not report.cases:
         return Group(Text("no runs yet"))
+    room = _Room(width, None if most is None else most - _NOTES)
+    odd = _flag_lines(report, width, most)
+    room.takes(*odd)
+    parts, left_out, hidden = _tables(report, width, room)
+    notes = []
+    if left_out:
+        notes.append(f"no room for {', '.join(left_out)}: a wider terminal shows more")
+    if hidden:
+        notes.append(f"left out: {' and '.join(hidden)}: --all shows them")
+    if notes:
+        parts += [Text(f"{'; '.join(notes)}; report.md has all", style="dim"), Text()]
+    return Group(*([*parts, *odd] if odd else parts[:-1]))
+
+
+def _tables(
+    report: Report, width: int, room: _Room
+) -> tuple[list[RenderableType], list[str], list[str]]:
+    """The tables with blank lines between; columns and rows that were left out."""
     parts: list[RenderableType] = []
+    hidden: list[str] = []
     across = overview(report)
     if across is not None:
-        parts += [drawn(_overview(across, width)), Text()]
+        shown, rows = room.cut(_overview(across, width))
+        parts += [drawn(shown), ""]
+        hidden += [f"{rows} series of the first table"] * (rows > 0)
     left_out: dict[str, None] = {}
+    tables = rows = 0
     for name, members in report.series.items():
         whole = replace(narrow_table(name, members), beneath=_beneath(members))
         table = whole.fitting(width)
+        if len(report.series) == 1:
+            table, rows = room.cut(table)
+        elif tables or not room.takes(drawn(table), ""):
+            tables, rows = tables + 1, rows + len(members)
+            continue
         left_out.update(dict.fromkeys(whole.dropped(table)))
-        parts += [drawn(table), Text()]
-    if left_out:
-        line = f"no room for {', '.join(left_out)}: a wider terminal shows more, report.md all"
-        parts += [Text(line, style="dim"), Text()]
-    return Group(*parts[:-1])
+        parts += [drawn(table), ""]
+    if rows:
+        of = f" in {number_of(tables, 'table')}" if tables else ""
+        hidden.append(f"{number_of(rows, 'row')}{of}")
+    return parts, [*left_out], hidden
+
+
+def _flag_lines(report: Report, width: int, most: int | None) -> list[Text]:
+    """A line for each flag, cut where lines are few; all sentences where they are not."""
+    from rich.text import Text
+
+    rows, common = report.flag_rows, common_beginning(list(report.series))
+    if len(report.series) == 1:
+        common = next(iter(report.series))
+    lines = [flag_text(row, common) for row in rows]
+    if most is not None:
+        room = width * (2 if len(rows) <= _FEW_FLAGS else 1)
+        lines = [line if len(line) <= room else f"{line[: room - 4]} ..." for line in lines]
+        lines = at_most(lines, _MOST_FLAGS, " flags: --all shows them")
+    else:
+        lines = [line for row in rows for line in flag_sentences(row, common)]
+    return [Text(printable(line), style="yellow") for line in lines]
+
+
+def flag_sentences(row: FlagRow, common: str = "") -> list[str]:
+    """The row without a sentence, then each sentence, indented, with its cases."""
+    return [
+        f"{row.name}: {flag_count(row)}",
+        *(f"  {', '.join(case_names(cases, common))}: {note}" for note, cases in row.about.items()),
+    ]
 
 
 def _beneath(members: Sequence[CaseSummary]) -> list[str]:
-    """Why there is no speedup, what is odd, and what the intervals cover."""
-    whole = {s.speedup_missing for s in members if s.base is None and s.speedup_missing}
-    lines = [f"no speedup: {why}" for why in whole]
-    odd = remarks(members, without=_SAID_AS_COVERAGE)
-    lines += at_most(odd, _MOST_REMARKS, " remarks: report.md has them all")
+    """What the intervals cover."""
     intervals = {s.ok: interval for s in members if (interval := _interval(s))}
     covered = (f"{percent(each.coverage)} for {n} runs" for n, each in sorted(intervals.items()))
-    return [*lines, *([f"CI of the median covers {', '.join(covered)}"] if intervals else [])]
+    return [f"CI of the median covers {', '.join(covered)}"] if intervals else []
 
 
 def _overview(across: Overview, width: int) -> Table[SeriesRow]:
@@ -279,10 +367,15 @@ def _head(report: Report) -> list[str]:
     return [measured and f"measured {measured}", "; ".join(machine)]
 
 
-def print_report(report: Report, damaged: Mapping[str, str] = MappingProxyType({})) -> None:
+def print_report(
+    report: Report,
+    damaged: Mapping[str, str] = MappingProxyType({}),
+    everything: bool = False,
+) -> None:
     """Print what a report says, what its logs warn of and which runs do not count to standard
-    output; ``damaged`` as in :func:`.run_states.trouble_table`."""
-    from rich.console import Console
+    output, in :data:`MOST_LINES` lines behind the head unless ``everything`` is to be printed;
+    ``damaged`` as in :func:`.run_states.trouble_table`."""
+    from rich.console import Console, Group
     from rich.text import Text
 
     console = Console(highlight=False)
@@ -290,10 +383,28 @@ def print_report(report: Report, damaged: Mapping[str, str] = MappingProxyType({
     for line in filter(None, _head(report)):
         console.print(Text(printable(line), style="dim"))
     console.print()
-    console.print(speedup_table(report, console.width))
-    for line in warning_lines(report.warnings, "runs.csv has them all"):
-        console.print(Text(printable(line), style="yellow"))
-    print_troubles(console, report.troubles, "runs.csv has them all", damaged)
+    last: Sequence[RenderableType] = ()
+    room = None
+    for rows in (None,) if everything else _MOST_TROUBLES:
+        last = _behind(report, damaged, rows)
+        if rows is not None:
+            room = MOST_LINES - _lines(console.width, *last)
+            if room >= MOST_LINES // 2:
+                break
+    console.print(Group(speedup_table(report, console.width, room), *last))
+
+
+def _behind(
+    report: Report, damaged: Mapping[str, str], most: int | None
+) -> Sequence[RenderableType]:
+    """What logs warn of and which runs do not count, in so many rows each."""
+    from rich.text import Text
+
+    where = "runs.csv has them all"
+    warned = warning_lines(report.warnings, where, most)
+    parts: list[RenderableType] = [Text(printable(line), style="yellow") for line in warned]
+    trouble = trouble_table(report.troubles, damaged, most, where)
+    return [*parts, "", drawn(trouble, style="")] if trouble is not None else parts
 
 
 def cost_text(found: Cost | None) -> str:

@@ -289,14 +289,16 @@ def warnings_of(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     return found
 
 
-def warning_lines(found: Mapping[str, Sequence[RunResult]], more: str) -> list[str]:
+def warning_lines(
+    found: Mapping[str, Sequence[RunResult]], more: str, most: int | None = _MOST_REASONS
+) -> list[str]:
     """Each warning with its run, or with how many runs it is about; ``more`` says where those are
-    for which there is no room."""
+    that are left out of more than ``most``."""
     lines = []
     for text, runs in found.items():
         of = runs[0].title if len(runs) == 1 else number_of(len(runs), "run")
         lines.append(f"warning of {of}: {text}")
-    return at_most(lines, _MOST_REASONS, f" warnings: {more}")
+    return lines if most is None else at_most(lines, most, f" warnings: {more}")
 
 
 def print_status(collection: RunCollection, directory: str) -> None:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 Kind = Literal["text", "integer", "number", "boolean"]
 Row = TypeVar("Row")
 
+FOLDED = 2
+"""The rank from which on the page folds a column away."""
 _BETWEEN = 2  # blanks between two columns of a terminal; behind the last one there is one
 _NARROWEST = 24  # characters of a column whose text may take several lines
 _BAD = "red"
@@ -163,7 +165,8 @@ class Column(Generic[Row]):
     """One column. ``unit`` is '' for names and counts; ``value`` gives None for an empty cell, and
     a :class:`Cell` where the text for people does not follow from a value. ``form`` makes a text
     for people of a value. A column of ``rank`` 0 is always visible; others are left out where they
-    are empty, and a narrow terminal drops the highest rank first. ``long``: the text may take
+    are empty, a narrow terminal drops the highest rank first, and the page folds those of rank
+    :data:`FOLDED` away. ``long``: the text may take
     several lines. ``code``: the text is a name from a log. ``style`` is rich's, of a cell with this
     text. For the page, ``quantity`` names what its script writes anew for another base, and a
     column that ``opens`` has a button that opens the run of its row."""
@@ -180,6 +183,11 @@ class Column(Generic[Row]):
     style: Callable[[str], str] | None = None
     quantity: str = ""
     opens: bool = False
+
+    @property
+    def folded(self) -> bool:
+        """Whether the page shows the column on request only."""
+        return self.rank >= FOLDED
 
     @cached_property
     def _value(self) -> Callable[[Row], Any]:
@@ -246,6 +254,11 @@ class Table(Generic[Row]):
     def cells(self) -> Sequence[Sequence[Cell]]:
         """The cells of each row, as people read them."""
         return [[column.view(row) for column in self.columns] for row in self.rows]
+
+    @property
+    def folds(self) -> bool:
+        """Whether the page shows some columns on request only."""
+        return any(column.folded for column in self.columns)
 
     def is_bad(self, place: int) -> bool:
         """Whether what the row at this place tells of does not count."""

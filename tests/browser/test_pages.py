@@ -88,6 +88,11 @@ def shown(chromium: Browser, what: str) -> list[str]:
     return found
 
 
+def number(text: str) -> float:
+    """A figure of a table, with or without blanks between its thousands."""
+    return float("".join(text.split()))
+
+
 def choose(chromium: Browser, name: str, value: str) -> None:
     chromium.run(
         "const s = document.querySelector(`#menus select[name=${arguments[0]}]`);"
@@ -117,8 +122,15 @@ def hash_of(chromium: Browser) -> str:
 
 
 def marks(chromium: Browser) -> int:
-    """Medians that are drawn: the marks of the last layer."""
-    return len(shown(chromium, "#live .role-mark.mark-symbol:last-of-type path"))
+    """Medians that are drawn of the first quantity: the marks of the last layer."""
+    found = shown(chromium, "#live .role-mark.mark-symbol:last-of-type path")
+    return len(found) // (1 + bool(shown(chromium, "#menus") and beside(chromium)))
+
+
+def beside(chromium: Browser) -> str:
+    """The quantity beside the first one."""
+    found: str = chromium.run("return document.querySelector('#menus [name=beside]')?.value")
+    return found
 
 
 def overflow(chromium: Browser) -> int:
@@ -181,12 +193,13 @@ def test_menus_change_the_figure_the_table_and_the_address(
 ) -> None:
     chromium.open(pages["many"])
     assert hash_of(chromium) == ""
-    assert "samples/s, all devices" in shown(chromium, "#live svg text")
-    choose(chromium, "quantity", "efficiency")
-    choose(chromium, "y", "linear")
+    titles = shown(chromium, "#live svg .role-axis-title text")
+    assert {"efficiency", "samples/s per device"} <= {*titles}
+    choose(chromium, "quantity", "samples/s")
+    choose(chromium, "y", "log")
     choose(chromium, "base", "1n2g")
-    assert hash_of(chromium) == "#quantity=efficiency&base=1n2g&y=linear"
-    assert "efficiency, share of ideal" in shown(chromium, "#live svg text")
+    assert hash_of(chromium) == "#quantity=samples/s&base=1n2g&y=log"
+    assert "samples/s, all devices" in shown(chromium, "#live svg text")
     wanted = Report("again", many.runs, "1n2g")
     rows = {(row["series"], row["topology"]): row for row in wanted.case_rows}
     cells = chromium.run(
@@ -206,15 +219,16 @@ def test_menus_change_the_figure_the_table_and_the_address(
         assert texts == [f"{row['speedup']:.2f}", ends, f"{100 * row['efficiency']:.1f} %"]
 
 
-@pytest.mark.parametrize("scale", ["log", "linear"])
+@pytest.mark.parametrize("scale", ["log", "zero"])
 def test_every_quantity_is_drawn_on_both_scales(
     chromium: Browser, pages: dict[str, Path], scale: str
 ) -> None:
-    chromium.open(pages["many"], f"#x={scale}&y={scale}")
+    x = "log" if scale == "log" else "linear"
+    chromium.open(pages["many"], f"#x={x}&y={scale}&beside=&facet=&all=")
     for quantity in ("tokens/s", "samples/s per device", "speedup", "mfu", "joules", "memory"):
         choose(chromium, "quantity", quantity)
         assert marks(chromium) > 40, quantity
-        label = chromium.run("return document.querySelector('#live').getAttribute('aria-label')")
+        label = chromium.run("return document.querySelector('#live-0').getAttribute('aria-label')")
         assert "against devices" in label and " 12 series" in label
 
 
@@ -222,13 +236,20 @@ def test_beyond_twelve_series_the_rest_is_drawn_when_asked_for(
     chromium: Browser, pages: dict[str, Path]
 ) -> None:
     chromium.open(pages["many"])
+    assert shown(chromium, "#drawn") == ["All 17 series are drawn."]
+    choose(chromium, "facet", "")
     few = marks(chromium)
     assert len(shown(chromium, "#legend li")) == 12
+    assert shown(chromium, "#drawn") == [
+        "12 of 17 series are drawn; not drawn: bz64/bf16, bz64/bf16-compile, bz64/fp32,"
+        " bz64/fp32-compile and 1 more."
+    ]
     tick(chromium, "#all")
     assert len(shown(chromium, "#legend li")) == 17
     assert marks(chromium) > few
     tick(chromium, "#legend input")
-    assert hash_of(chromium) == "#hide=ddp/bert-base/bz2/bf16&all=1"
+    assert shown(chromium, "#drawn") == ["16 of 17 series are drawn; not drawn: bz2/bf16."]
+    assert hash_of(chromium) == "#facet=&hide=ddp/bert-base/bz2/bf16&all=1"
 
 
 def test_filters_act_on_figure_and_tables_and_the_address_holds_them(
@@ -269,7 +290,7 @@ def test_a_filter_that_empties_a_layer_only_changes_data(
         'fieldset[data-key="batch size"] [value="64"]',
     )
     whole = len(shown(chromium, cross)), marks(chromium)
-    assert whole == (1, 9)
+    assert whole == (2, 9)  # in both panels
     chromium.run("document.querySelector('#live svg').dataset.kept = 'yes'")
     tick(chromium, box)
     assert (len(shown(chromium, cross)), marks(chromium)) == (0, 6)
@@ -338,12 +359,12 @@ def test_columns_sort_by_what_they_are(chromium: Browser, pages: dict[str, Path]
     names = [name.split("/")[2] for name in shown(chromium, "#t-cases tbody td:first-child")]
     assert list(dict.fromkeys(names)) == ["bz2", "bz16", "bz32", "bz64", "bz?"]
     chromium.run(sort.format("samples/s"))
-    column = "#t-cases tbody tr td:nth-child(6)"
-    speeds = [float(text) for text in shown(chromium, column) if text]
+    column = "#t-cases tbody tr td:nth-child(5)"
+    speeds = [number(text) for text in shown(chromium, column) if text]
     assert speeds == sorted(speeds)
     chromium.run(sort.format("samples/s"))
-    assert [float(text) for text in shown(chromium, column) if text] == speeds[::-1]
-    assert "sort.cases=5-" in hash_of(chromium)
+    assert [number(text) for text in shown(chromium, column) if text] == speeds[::-1]
+    assert "sort.cases=4-" in hash_of(chromium)
 
 
 @pytest.mark.parametrize("kind", ["csv", "markdown", "latex"])

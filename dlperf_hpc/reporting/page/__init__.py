@@ -52,6 +52,10 @@ MARKS = (
 )
 
 
+DASHES: tuple[tuple[float, ...], ...] = ((), (7, 3), (2, 2.5), (8, 3, 2, 3))
+"""How lines are broken: lengths drawn and left out in turn, in pixels; none: not at all."""
+
+
 def colour_of(place: int) -> str:
     """The colour of a series by its place among all."""
     return COLOURS[place % len(COLOURS)]
@@ -60,6 +64,11 @@ def colour_of(place: int) -> str:
 def mark_of(place: int) -> Mark:
     """Its shape: no two of 84 series have both in common."""
     return MARKS[(place + place // len(COLOURS)) % len(MARKS)]
+
+
+def dash_of(place: int) -> tuple[float, ...]:
+    """How its line is broken: of twelve series no two have colour and line in common."""
+    return DASHES[place % len(DASHES)]
 
 
 @dataclass(frozen=True)
@@ -75,12 +84,14 @@ class Section:
 
 @dataclass(frozen=True)
 class Remark:
-    """What a reader must know before any figure: a sentence and the cases that it is about."""
+    """What a reader must know before any figure: a sentence and the cases that it is about. Of a
+    flag the sentence says how many cases have it; ``about`` are its own sentences, with cases."""
 
     sentence: str
     cases: tuple[str, ...] = ()
     flag: str = ""
     meaning: str = ""
+    about: tuple[tuple[str, str], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -95,11 +106,13 @@ class Choice:
 
 @dataclass(frozen=True)
 class Series:
-    """What the legend shows of a series: ``colour`` and ``path`` are its mark's."""
+    """What the legend shows of a series: ``colour`` and ``path`` are its mark's, ``dash`` is its
+    line's."""
 
     name: str
     colour: str
     path: str
+    dash: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -157,6 +170,7 @@ def render(page: Page) -> bytes:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["grouped"] = grouped
     script, libraries = _text("page.js"), _libraries()
     packed: dict[str, str] = {}
     if page.figure.specs:
@@ -173,6 +187,15 @@ def render(page: Page) -> bytes:
         packed=packed,
     )
     return made.encode("utf-8", errors="backslashreplace")
+
+
+_NARROW = "\N{NARROW NO-BREAK SPACE}"
+_DIGITS = re.compile(r"(?<![\d.])[1-9]\d{4,}")
+
+
+def grouped(text: str) -> str:
+    """Figures from 10 000 on with narrow blanks between thousands (SI brochure, 5.4.4)."""
+    return _DIGITS.sub(lambda found: f"{int(found[0]):,}".replace(",", _NARROW), text)
 
 
 def pack(content: bytes) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
-from dlperf_hpc.reporting.page import COLOURS, colour_of, mark_of
+from dlperf_hpc.reporting.page import COLOURS, colour_of, dash_of, mark_of
 from dlperf_hpc.reporting.picture import SETTINGS, Runs, chart_of
 
 if TYPE_CHECKING:
@@ -63,36 +63,53 @@ def _points(**look: Any) -> dict[str, Any]:
     return {"type": "point", "filled": True, **hover, **look}
 
 
+_DOMAIN = (("domainMin", "low"), ("domainMax", "high"))
+
+
 def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
-    """A quantity against devices: medians with their intervals, every run a dot, hollow where it
-    does not count, and what the base would give if it scaled ideally."""
+    """A quantity against devices: medians with their intervals, joined by thin lines, every run a
+    dot, hollow where it does not count, the ideal in grey, and the names of series where their
+    lines end. The script sets the ends of the axes (``xlow`` ...): it places these names."""
     numbers = list(range(series))
     colours = list(map(colour_of, numbers))
     shapes = [mark_of(place).path for place in numbers]
     by_series = {"field": "s", "type": "nominal", "legend": None}
     axis = {"title": "devices, over all nodes", "values": list(devices), "format": "d"}
-    dashed = {"type": "line", "strokeDash": [5, 4], "strokeWidth": 1.2, "opacity": 0.6}
+    grey = {"type": "line", "color": "#8a929c", "strokeDash": [5, 4], "strokeWidth": 1.2}
+    lines = {"domain": numbers, "range": [list(dash_of(place)) or [1, 0] for place in numbers]}
+    name = {"type": "text", "align": "left", "dx": 3, "fontSize": 11, "color": "currentColor"}
+    aside = {"type": "rule", "strokeWidth": 1, "opacity": 0.45}
     cross = "M-.8,-.8L.8,.8M-.8,.8L.8,-.8"
     hollow = _points(filled=False, shape="circle", size=46, strokeWidth=1.4)
     without = _points(filled=False, shape=cross, size=70, strokeWidth=1.6)
     return {
-        **_base(440),
+        **_base(380),
+        "params": [{"name": end, "value": 1} for end in ("xlow", "xhigh", "ylow", "yhigh")],
         "encoding": {
-            "x": _number("x", axis=axis, scale={"nice": False}),
-            "y": _number("y", axis={}, scale={}),
+            "x": _number("x", axis=axis, scale=_ends("x")),
+            "y": _number("y", axis={}, scale=_ends("y")),
             "color": {**by_series, "scale": {"domain": numbers, "range": colours}},
         },
         "layer": [
-            _layer("ideal", {**dashed, "clip": True}, detail={"field": "s"}),
-            _layer("runs", _points(shape="circle", size=22, opacity=0.75), y=_number("y")),
+            _layer("ideal", {**grey, "clip": True}, color=None),
+            _layer("lines", {"type": "line", "strokeWidth": 1.3},
+                   strokeDash={**by_series, "scale": lines}),
+            _layer("leaders", aside, x2={"field": "x2"}, y2={"field": "y2"}),
+            _layer("labels", name, color=None, text={"field": "text"}),
+            _layer("runs", _points(shape="circle", size=16, opacity=0.5), y=_number("y")),
             _layer("hollow", hollow, y=_number("y")),
             _layer("without", without, y={"value": {"expr": "height - 7"}}),
             _layer("intervals", {"type": "rule", "strokeWidth": 2},
                    y=_number("low"), y2={"field": "high"}),
-            _layer("cases", _points(size=95, opacity=1), y=_number("y"),
+            _layer("cases", _points(size=70, opacity=1), y=_number("y"),
                    shape={**by_series, "scale": {"domain": numbers, "range": shapes}}),
         ],
     }  # fmt: skip
+
+
+def _ends(axis: str) -> dict[str, Any]:
+    ends = {name: {"expr": f"{axis}{end}"} for name, end in _DOMAIN}
+    return {"nice": False, **ends}
 
 
 def trace() -> dict[str, Any]:

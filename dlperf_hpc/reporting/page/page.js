@@ -15,10 +15,11 @@
   const cases = data.cases || [], runs = data.runs || [];
   const menu = name => one(`#menus select[name=${name}]`)?.value;
   const boxes = one('#all'), find = one('[name=find]');
-  let views = {}, open = null, sorted = {}, based, wide = 0;
+  let views = {}, open = null, sorted = {}, based, later;
 
   // --- numbers
-  const digits = v => v == null ? '' : Math.abs(v) >= 1e5 ? v.toFixed(0) : Math.abs(v) >= 10 ? v.toFixed(2) : String(+v.toPrecision(4));
+  const grouped = text => text.replace(/(?<![\d.])[1-9]\d{4,}/g, d => d.replace(/\B(?=(\d{3})+$)/g, '\u202f')); // as in the tables
+  const digits = v => v == null ? '' : grouped(Math.abs(v) >= 1e5 ? v.toFixed(0) : Math.abs(v) >= 10 ? v.toFixed(2) : String(+v.toPrecision(4)));
   const percent = v => v == null ? '' : (100 * v).toFixed(1) + ' %';
   const shown = (v, q) => v == null ? '' : q.form.includes('%') ? percent(v) : q.how === 'speedup' ? v.toFixed(2) : digits(v);
   const baseOf = c => { const b = data.bases.get(c.s + ' ' + menu('base')); return b && b.m[c.unit] ? b : null; };
@@ -43,74 +44,128 @@
     const on = keys.map(k => [k.dataset.key, new Set(all('input:checked', k).map(b => b.value))]), part = (find?.value || '').trim().toLowerCase();
     return c => on.every(([key, values]) => values.has(c.keys[key])) && c.name.toLowerCase().includes(part);
   };
-  const chosenSeries = () => { // those that are drawn: visible, not unticked, and not too many unless asked for
-    const there = [...new Set(cases.filter(c => c.visible).map(c => c.s))].sort((a, b) => a - b), may = boxes && !boxes.checked ? there.slice(0, data.most) : there;
-    all('#legend li').forEach(li => li.hidden = !may.includes(+li.dataset.s));
-    all('.all').forEach(label => label.hidden = there.length <= data.most);
-    return new Set(may.filter(s => one(`#legend input[value="${s}"]`)?.checked ?? true));
-  };
   const filter = () => {
     const passes = choice();
     cases.forEach(c => c.visible = passes(c));
     lines.forEach(([tr, c]) => { if (tr.hidden === c.visible) tr.hidden = !c.visible; });
     const some = cases.filter(c => c.visible).length, few = runs.filter(r => cases[r.c].visible).length;
-    if (one('#shown')) one('#shown').textContent = `${some} of ${cases.length} cases` + (runs.length ? `, ${few} of ${runs.length} runs` : '') + ' shown';
+    if (one('#shown')) one('#shown').textContent = `${some} of ${cases.length} cases` + (runs.length ? `, ${few} of ${runs.length} runs` : '') + ' shown' + (some ? '' : ': nothing matches');
+    all('.nothing').forEach(p => p.hidden = !!one('tbody tr:not([hidden])', p.previousElementSibling));
   };
 
   // --- the figure
-  const scalingData = (q, x, y, series) => {
-    const place = [...series], most = Math.max(...cases.map(c => c.n)), least = Math.min(...cases.map(c => c.n));
-    const out = { ideal: [], runs: [], hollow: [], without: [], intervals: [], cases: [] };
-    // Beside a sloping line a mark keeps its place; else the series at one device count stand side by side.
-    const width = Math.max(wide - 90, 200), counts = [...new Set(cases.map(c => c.n))].sort((a, b) => a - b);
-    const scale = n => x === 'log' ? Math.log2(n) * width / Math.log2(most / least * 1.96) : n * width / (most * 1.08);
-    const gap = Math.min(width / 3, ...counts.slice(1).map((n, i) => scale(n) - scale(counts[i])));
-    const room = q.ideal === 'line' ? 0 : Math.min(0.7 * gap / Math.max(place.length, 1), 16), beside = room ? Math.min(room / 2, 8) : 8;
-    const moved = (n, px) => x === 'log' ? n * 2 ** (px / scale(2)) : n + px / scale(1);
-    const at = (c, px) => moved(c.n, (place.indexOf(c.s) - (place.length - 1) / 2) * room + px);
+  // A panel for each value of the key that is chosen, and for each of the two quantities.
+  const panels = () => {
+    const key = menu('facet'), names = [...new Set([menu('quantity'), menu('beside')])].filter(name => data.quantities[name]);
+    const values = key ? [...new Set(cases.filter(c => c.visible).map(c => c.keys[key]))].sort(natural.compare) : [];
+    return (values.length ? values : ['']).flatMap(v => names.map(name => ({
+      name, q: data.quantities[name], title: v && `${key} ${v}`, across: names.length > 1 ? 2 : Math.min(values.length || 1, 2), has: c => !v || c.keys[key] === v,
+    })));
+  };
+  // The series of each panel: those that are visible, not unticked, and not too many unless they are asked for.
+  const choose = parts => {
+    const there = new Set(), may = new Set(), on = new Set(), most = boxes && !boxes.checked ? data.most : Infinity;
+    for (const p of parts) {
+      const mine = [...new Set(cases.filter(c => c.visible && p.has(c)).map(c => c.s))].sort((a, b) => a - b);
+      mine.forEach((s, i) => { there.add(s); if (i < most) may.add(s); });
+      p.series = mine.slice(0, most).filter(s => one(`#legend input[value="${s}"]`)?.checked ?? true);
+      p.series.forEach(s => on.add(s));
+    }
+    all('#legend li').forEach(li => li.hidden = !may.has(+li.dataset.s));
+    all('label.all:has(#all)').forEach(label => label.hidden = most === Infinity ? !boxes?.checked : there.size === may.size);
+    const not = [...there].filter(s => !on.has(s)), names = not.slice(0, 4).map(s => data.short[s]).join(', ') + (not.length > 4 ? ` and ${not.length - 4} more` : '');
+    one('#drawn').textContent = there.size < 2 ? '' : not.length ? `${on.size} of ${there.size} series are drawn; not drawn: ${names}.` : `All ${there.size} series are drawn.`;
+  };
+  const devices = [...new Set(cases.map(c => c.n))].sort((a, b) => a - b), least = devices[0], most = devices.at(-1);
+  // Where a panel of this width has a number of devices: the names of series stand at the right of the last.
+  const along = (width, x, series) => {
+    const longest = series.length > 1 ? Math.max(...series.map(s => data.short[s].length)) : 0, room = longest ? Math.min(6 * longest + 30, 0.36 * width) : 0;
+    const low = x === 'log' ? least / 1.4 : 0, high = x === 'log' ? most * 1.25 : most * 1.06, inner = Math.max(width - 70 - room, 80);
+    const px = x === 'log' ? inner / Math.log2(high / low) : inner / high, moved = (n, by) => x === 'log' ? n * 2 ** (by / px) : n + by / px;
+    const scale = n => px * (x === 'log' ? Math.log2(n) : n), gap = Math.min(inner / 3, ...devices.slice(1).map((n, i) => scale(n) - scale(devices[i])));
+    return { low, high: moved(high, room), end: moved(high, longest && 12), moved, gap, letters: Math.floor((room - 26) / 5.8) };
+  };
+  const scalingData = (p, y, at) => {
+    const { q, name, series } = p, out = { ideal: [], lines: [], leaders: [], labels: [], runs: [], hollow: [], without: [], intervals: [], cases: [] };
+    const room = Math.min(0.55 * at.gap / Math.max(series.length, 1), 12), beside = Math.min(room / 2 + 4, 8);
+    const place = (c, px) => at.moved(c.n, (series.indexOf(c.s) - (series.length - 1) / 2) * room + px), has = c => c.visible && p.has(c) && series.includes(c.s);
     cases.forEach((c, i) => {
-      if (!c.visible || !series.has(c.s)) return;
-      const p = point(c, q);
-      if (!p || (y === 'log' && !(p[0] > 0))) return;
-      out.cases.push({ s: c.s, x: at(c, 0), y: p[0], c: i, name: c.name });
-      if (p[1] !== null) out.intervals.push({ s: c.s, x: at(c, 0), low: p[1], high: p[2] });
+      const v = has(c) && point(c, q);
+      if (!v || (y === 'log' && !(v[0] > 0))) return;
+      out.cases.push({ s: c.s, x: place(c, 0), y: v[0], c: i, q: name, n: c.n });
+      if (v[1] !== null) out.intervals.push({ s: c.s, x: place(c, 0), low: v[1], high: v[2] });
     });
+    out.lines = out.cases;
     runs.forEach((r, i) => {
       const c = cases[r.c], f = factor(c, q), v = r.m[q.of || c.unit];
-      if (!c.visible || !series.has(c.s)) return;
-      const dot = { s: c.s, x: at(c, beside), r: i, y: v == null || f === null ? null : v * f };
+      if (!has(c)) return;
+      const dot = { s: c.s, x: place(c, beside), r: i, q: name, y: v == null || f === null ? null : v * f };
       if (dot.y === null) { if (!r.ok) out.without.push(dot); } else (r.ok ? out.runs : out.hollow).push(dot);
     });
-    for (const s of q.ideal ? place : []) {
-      const mine = cases.filter(c => c.s === s && c.visible), b = mine.length && baseOf(mine[0]);
-      if (!b || new Set(mine.map(c => c.n)).size < 2) continue;
-      const start = x === 'linear' && y === 'linear' ? 0 : least, p = point(b, q)?.[0];
-      for (let i = 0; p != null && i <= 40; i++) {
-        const n = start + (most - start) * i / 40;
-        out.ideal.push({ s, x: n, y: q.ideal === 'line' ? p * n / b.n : p });
-      }
-    }
+    // All series have one ideal if it is a ratio; else only one that is alone has any.
+    const lone = q.how === 'speedup' || q.how === 'efficiency' || series.length === 1, b = q.ideal && lone && out.cases.length && baseOf(cases[out.cases[0].c]), v = b && point(b, q)?.[0];
+    for (let i = 0; v && devices.length > 1 && i <= 40; i++) { const n = at.low + (at.end - at.low) * i / 40; out.ideal.push({ x: n, y: q.ideal === 'line' ? v * n / b.n : v }); }
     return out;
   };
-  const scalingSpec = (q, x, y) => {
-    const spec = structuredClone(data.specs.scaling), most = Math.max(...cases.map(c => c.n)), least = Math.min(...cases.map(c => c.n));
-    Object.assign(spec.encoding.x.scale, x === 'log' ? { type: 'log', base: 2, domain: [least / 1.4, most * 1.4] } : { type: 'linear', domain: [0, most * 1.08] });
-    Object.assign(spec.encoding.y.axis, { title: q.axis, format: q.form });
-    Object.assign(spec.encoding.y.scale, y === 'log' ? { type: 'log', base: 2 } : { type: 'linear', zero: q.zero });
+  // The ends of the axis of one quantity, alike in all its panels.
+  const limits = (y, sets) => {
+    const values = sets.flatMap(s => [...s.cases, ...s.runs, ...s.hollow].map(d => d.y).concat(s.intervals.flatMap(d => [d.low, d.high]), s.ideal.map(d => d.y)));
+    const high = Math.max(...values), low = Math.min(...values.filter(v => y !== 'log' || v > 0)), span = Math.max(high - low, 0.1 * high);
+    return !values.length ? [0, 1] : y === 'log' ? [low / 1.15, high * 1.15] : [low >= 0 && (y === 'zero' || low < data.near * high) ? 0 : high - 1.08 * span, high + 0.06 * span];
+  };
+  // The names of series beside the ends of their lines, from above, moved apart where they would touch.
+  const nameLines = (sets, at, [low, high], y, height) => {
+    const to = y === 'log' ? Math.log : v => v, back = y === 'log' ? Math.exp : v => v, px = (to(high) - to(low)) / Math.max(height - 56, 60), ends = new Map();
+    sets.cases.forEach(c => { if (!(ends.get(c.s)?.n > c.n)) ends.set(c.s, c); });
+    const last = [...ends.values()].sort((a, b) => b.y - a.y || b.x - a.x), step = 12;
+    if (ends.size < 2 || last.length * step > height - 44 || at.letters < 3) return;
+    let above = to(high) / px + step / 2;
+    last.forEach((c, i) => {
+      const v = Math.max(Math.min(to(c.y) / px, above - step), to(low) / px + (last.length - i - 0.5) * step), text = data.short[c.s], x = at.end;
+      above = v;
+      sets.leaders.push({ s: c.s, x: at.moved(c.x, 5), y: c.y, x2: x, y2: back(v * px) });
+      sets.labels.push({ x, y: back(v * px), text: text.length > at.letters ? text.slice(0, at.letters - 1) + '…' : text });
+    });
+  };
+  const scalingSpec = (q, x, y, height, signals, lowest) => {
+    const spec = structuredClone({ ...data.specs.scaling, height });
+    spec.params.forEach(p => p.value = signals[p.name]);
+    Object.assign(spec.encoding.x.scale, x === 'log' ? { type: 'log', base: 2 } : { type: 'linear', zero: false });
+    if (!lowest) spec.encoding.x.axis.title = null;
+    Object.assign(spec.encoding.y.axis, { title: q.axis, format: q.form, tickCount: { expr: 'height / 50' } });
+    Object.assign(spec.encoding.y.scale, y === 'log' ? { type: 'log', base: 2 } : { type: 'linear', zero: false });
     return spec;
   };
   const draw = async () => {
     if (!drawn) return;
     if (data.kind === 'compare') return drawRatios();
-    const q = data.quantities[menu('quantity')], x = menu('x'), y = menu('y'), series = chosenSeries();
-    const sets = scalingData(q, x, y, series);
-    const lacks = cases.filter(c => c.visible && series.has(c.s) && !point(c, q)).length;
-    const based = q.how === 'speedup' || q.how === 'efficiency';
-    one('#told').textContent = !sets.cases.length && !sets.runs.length && !sets.hollow.length
-      ? 'Nothing that is chosen has this quantity: choose another quantity or base, or fewer filters.'
-      : lacks ? `${lacks} of the chosen cases ${based ? `have no ${q.label} over ${menu('base') || 'a base'}` : 'do not have this quantity'} and are not drawn.` : '';
-    await show('live', `${q.label} ${x} ${y}`, () => scalingSpec(q, x, y), sets,
-      `${q.axis} against devices: ${sets.cases.length} cases of ${series.size} series. The tables below have every figure.`);
+    const parts = panels(), x = menu('x'), told = [], rows = parts.length / parts[0].across;
+    choose(parts);
+    one('#menus [name=y] [value=log]').disabled = !parts.some(p => p.q.logs);
+    if (drawn.children.length !== parts.length) {
+      Object.keys(views).filter(id => id.startsWith('live')).forEach(id => { views[id].made.finalize(); delete views[id]; });
+      drawn.replaceChildren(...parts.map((_, i) => { const div = make('div'); div.append(make('p'), make('div', '', { id: `live-${i}` })); return div; }));
+    }
+    drawn.style.setProperty('--across', parts[0].across);
+    const narrow = drawn.clientWidth < 640, height = narrow ? 270 : rows > 1 ? 205 : 340;
+    for (const p of parts) {
+      p.y = menu('y') === 'log' && !p.q.logs ? 'zero' : menu('y');
+      p.at = along(narrow ? drawn.clientWidth : drawn.clientWidth / p.across - 16, x, [...new Set(parts.flatMap(each => each.series))]);
+      p.sets = scalingData(p, p.y, p.at);
+    }
+    for (const [i, p] of parts.entries()) {
+      const alike = parts.filter(other => other.name === p.name), ends = limits(p.y, alike.map(other => other.sets)), q = p.q;
+      nameLines(p.sets, p.at, ends, p.y, height);
+      const lacks = cases.filter(c => c.visible && p.series.includes(c.s) && !point(c, q)).length, based = q.how === 'speedup' || q.how === 'efficiency';
+      if (alike[0] === p && lacks) told.push(`${lacks} of the chosen cases without ${q.label}${based ? ` over ${menu('base') || 'a base'}` : ''}.`);
+      const cut = p.y !== 'log' && ends[0] > 0, lowest = narrow || i >= parts.length - p.across;
+      drawn.children[i].firstChild.textContent = [p.title, cut ? 'axis not from 0' : ''].filter(Boolean).join(', ');
+      const signals = { xlow: p.at.low, xhigh: p.at.high, ylow: ends[0], yhigh: ends[1] };
+      await show(`live-${i}`, `${q.label} ${x} ${p.y} ${height} ${lowest}`, () => scalingSpec(q, x, p.y, height, signals, lowest), p.sets,
+        `${q.axis} against devices${p.title && ', ' + p.title}: ${p.sets.cases.length} cases of ${p.series.length} series. The tables below have every figure.`, signals);
+    }
+    if (parts.every(p => !p.sets.cases.length && !p.sets.runs.length && !p.sets.hollow.length)) told.splice(0, 9, cases.some(c => c.visible) ? 'Nothing that is chosen has this quantity: choose another quantity or base, or fewer filters.' : 'Nothing matches the filters.');
+    one('#told').textContent = told.join(' ');
   };
   const drawRatios = () => {
     const sets = { cases: [], intervals: [] };
@@ -125,7 +180,7 @@
   };
   // Draw anew what has another name, or data for a layer that is not there; else only change the data. A layer that a filter
   // empties stays (to compile takes longer than all else); of that Vega would warn, since nothing has no extent.
-  const show = async (id, name, spec, sets, label) => {
+  const show = async (id, name, spec, sets, label, signals = {}) => {
     let view = views[id], used = Object.keys(sets).filter(set => sets[set].length);
     if (view?.name !== name || !used.length || used.some(set => !view.layers.includes(set))) {
       view?.made.finalize();
@@ -136,7 +191,7 @@
       whole.layer = whole.layer.filter(l => !l.data?.name || used.includes(l.data.name)).map(l => l.data?.name ? { ...l, data: filled(l.data) } : l);
       if (whole.data) whole.data = filled(whole.data);
       const made = await vegaEmbed('#' + id, whole, {
-        actions: false, ast: true, renderer: 'svg', defaultStyle: false,
+        actions: false, ast: true, formatLocale: { decimal: '.', thousands: '\u202f', grouping: [3], currency: ['', ''] }, renderer: 'svg', defaultStyle: false,
         tooltip: (_, event, __, value) => tip(event, value), loader: { load: () => Promise.reject(new Error('offline')) },
       });
       view = views[id] = { name, made, layers: used };
@@ -144,6 +199,7 @@
     }
     view.made.view.logLevel(used.length < view.layers.length ? vega.Error : vega.Warn);
     view.layers.forEach(set => view.made.view.data(set, sets[set]));
+    Object.entries(signals).forEach(([signal, value]) => view.made.view.signal(signal, value));
     one('#' + id).setAttribute('role', 'img');
     one('#' + id).setAttribute('aria-label', label);
     await view.made.view.runAsync();
@@ -153,7 +209,7 @@
   // --- hover and click
   const said = datum => {
     if (datum?.r !== undefined) {
-      const r = runs[datum.r], c = cases[r.c], q = data.quantities[menu('quantity')], p = point(c, q);
+      const r = runs[datum.r], c = cases[r.c], q = data.quantities[datum.q], p = point(c, q);
       const value = datum.y == null ? 'no number' : shown(datum.y, q);
       const rows = [[q.label, value + (r.ok ? '' : ' (does not count)')]];
       if (p) rows.push(['median of its case', shown(p[0], q)]);
@@ -163,7 +219,7 @@
     if (datum?.c === undefined) return null;
     const c = cases[datum.c];
     if (data.kind === 'compare') return [c.name, c.told];
-    const q = data.quantities[menu('quantity')], p = point(c, q);
+    const q = data.quantities[datum.q], p = point(c, q);
     return [c.name, [[q.label, shown(p[0], q) + ' (median)'], ...(p[1] !== null ? [['interval', `${shown(p[1], q)}–${shown(p[2], q)}`]] : []), ...c.told]];
   };
   const list = (dl, rows) => dl.replaceChildren(...rows.map(([name, text]) => { const d = make('div'); d.append(make('dt', name), make('dd', text)); return d; }));
@@ -247,8 +303,9 @@
   };
   all('[data-copy]').forEach(button => button.onclick = async () => {
     const table = one(`#t-${button.dataset.table}`), rows = [...table.tBodies[0].rows].filter(tr => !tr.hidden);
-    const head = all('th', table).map(th => [...th.children].map(e => e.textContent).join(', '));
-    const done = await copied(quoted[button.dataset.copy]([head, ...rows.map(tr => [...tr.cells].map(td => td.textContent.trim()))]));
+    const there = all('th', table).filter(th => getComputedStyle(th).display !== 'none'), text = e => e.textContent.trim().replace(/\u202f/g, '');
+    const head = there.map(th => [...th.children].map(e => e.textContent).join(', '));
+    const done = await copied(quoted[button.dataset.copy]([head, ...rows.map(tr => there.map(th => text(tr.cells[th.cellIndex])))]));
     one('output', button.parentNode).textContent = done ? `${rows.length} rows copied` : 'This browser does not allow copying here.';
   });
   all('[data-get]').forEach(button => button.onclick = async () => {
@@ -281,7 +338,7 @@
     all('table').forEach(t => { const how = then.get('sort.' + t.dataset.table); if (how && parseInt(how) < t.tHead.rows[0].cells.length) sort(t, parseInt(how), how.endsWith('-')); });
     return runs.findIndex(r => r.name === then.get('run'));
   };
-  const update = async () => { wide = drawn?.clientWidth; filter(); if (based !== (based = menu('base'))) rebase(); await draw(); remember(); };
+  const update = async () => { filter(); if (based !== (based = menu('base'))) rebase(); await draw(); remember(); };
   all('#menus, #filters').forEach(form => { form.addEventListener('input', update); form.addEventListener('submit', e => e.preventDefault()); });
   all('#legend input, #all').forEach(box => box.addEventListener('change', update));
   const reset = async () => { open = null; sorted = {}; if (one('#detail')) one('#detail').hidden = true; history.replaceState(null, '', location.pathname + location.search); recall(); await update(); };
@@ -289,6 +346,7 @@
   one('#close')?.addEventListener('click', () => { const at = open; one('#detail').hidden = true; open = null; remember(); one(`tr[data-r="${at}"] button`)?.focus({ preventScroll: true }); });
   one('#to-row')?.addEventListener('click', () => toRow(`#t-runs tr[data-r="${open}"]`));
   addEventListener('keydown', e => { if (e.key === 'Escape') { one('#tip')?.remove(); if (open !== null && one('#detail').contains(document.activeElement)) one('#close').click(); } });
+  addEventListener('resize', () => { clearTimeout(later); later = setTimeout(draw, 200); });
   addEventListener('hashchange', async () => { if (/=/.test(location.hash)) { const run = recall(); await update(); if (run >= 0) await details(run); } });
 
   data.bases = new Map(cases.map(c => [c.s + ' ' + c.topology, c]));

@@ -12,13 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from textwrap import shorten
 from typing import Any
 
-from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.machines import facts_of
 from dlperf_hpc.analysis.speedup import DEFAULT_BASE, series_name
 from dlperf_hpc.errors import at_most, listed, number_of, printable
 from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import Status
-from dlperf_hpc.reporting.contents import Report, json_text
+from dlperf_hpc.reporting.contents import FlagRow, Report, json_text
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.node_tables import nodes_of, sentences
 from dlperf_hpc.reporting.page import Page, Remark, Section
@@ -39,7 +38,7 @@ from dlperf_hpc.reporting.page.visible import (
     sentence,
 )
 from dlperf_hpc.reporting.prediction_tables import page_table
-from dlperf_hpc.reporting.report_tables import cost_text
+from dlperf_hpc.reporting.report_tables import cost_text, flag_count
 from dlperf_hpc.reporting.table import (
     Column,
     Table,
@@ -57,6 +56,7 @@ MOST_NODES = 1000
 _LONGEST_SENTENCE = 500  # characters, on nodes, of which it may name hundreds
 _WORDS = ("slow: ", "no node ", "no rank", "to be sure", "to leave out")  # else a node's name
 _MOST_LISTED = 100
+_MOST_NAMES = 50  # of cases, behind one sentence
 _MOST_VALUES = 8
 _FOLLOWS = ("ranks", "nodes")  # from the topology
 _MOST_KEYS = 500
@@ -115,12 +115,12 @@ def _facts(visible: VisibleReport) -> tuple[tuple[str, str], ...]:
         f"{key} {each[0]}" for key, each in values.items() if len(each) == 1 and each[0] != NONE
     )
     found = {
+        **report.machines,
+        "Base of speedup": visible.base or f"none: {report.base or DEFAULT_BASE} has no run",
         "Measured": span([*starts[:1], *ends[-1:]]),
         "Site": report.site,
         "Node-hours": cost_text(report.cost).partition(": ")[2].strip(),
         "Nodes": listed(report.hosts, MOST_NAMED),
-        **report.machines,
-        "Base of speedup": visible.base or f"none: {report.base or DEFAULT_BASE} has no run",
         "Alike in all cases": "; ".join(alike),
         "Source": report.source,
     }
@@ -134,19 +134,19 @@ def _kind(status: Status) -> str:
 
 
 def _remarks(report: Report) -> tuple[Remark, ...]:
-    """What must be known first: every flag as a sentence, with its cases; the gravest first."""
-    about: dict[tuple[str, str], list[str]] = {}
-    for summary in report.cases:
-        named = [(flag.name, flag.note) for flag in summary.evidence]
-        known = {note for _, note in named}
-        named += [("", note) for note in summary.notes if note not in known]
-        for each in named:
-            about.setdefault(each, []).append(name_of(summary))
-    order = [*FLAGS, ""]
-    return tuple(
-        Remark(sentence(note), tuple(sorted(cases, key=natural)), flag, FLAGS.get(flag, ""))
-        for (flag, note), cases in sorted(about.items(), key=lambda item: order.index(item[0][0]))
-    )
+    """What must be known first: a row for each flag, with its sentences and their cases."""
+    return tuple(map(_remark, report.flag_rows))
+
+
+def _remark(row: FlagRow) -> Remark:
+    lines = []
+    for note, cases in row.about.items():
+        names = sorted(map(name_of, cases), key=natural)
+        lines.append((sentence(note), listed(names, _MOST_NAMES)))
+    if len(lines) > _MOST_LISTED:
+        more = f"{len(lines) - _MOST_LISTED} more sentences: report.json has all."
+        lines = [*lines[:_MOST_LISTED], (more, "")]
+    return Remark(flag_count(row), (), row.name, row.meaning, tuple(lines))
 
 
 def _missing(visible: VisibleReport, large: Iterable[str]) -> tuple[str, ...]:
@@ -224,13 +224,8 @@ def _first(names: Iterable[str], most: int, between: str = ", ") -> str:
 def _cases(visible: VisibleReport) -> list[Section]:
     if not visible.cases:
         return []
-    table, left_out = case_table(visible)
-    lines = []
-    if len(visible.series) == 1:
-        lines.append(f"All cases are of the series {printable(visible.series[0])}.")
-    if left_out:
-        lines.append(f"Not measured in any case: {', '.join(left_out)}.")
-    return [Section("cases", "Cases", tuple(lines), table)]
+    lines = [f"All cases are of the series {printable(name)}." for name in visible.series]
+    return [Section("cases", "Cases", tuple(lines[: len(lines) == 1]), case_table(visible))]
 
 
 def _runs(visible: VisibleReport) -> list[Section]:

@@ -20,7 +20,15 @@ from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Window, rates_of
 from dlperf_hpc.records.logfile import read_log
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.reporting import table
-from dlperf_hpc.reporting.page import Choice, PageFigure, Series, colour_of, figure, mark_of
+from dlperf_hpc.reporting.page import (
+    Choice,
+    PageFigure,
+    Series,
+    colour_of,
+    dash_of,
+    figure,
+    mark_of,
+)
 from dlperf_hpc.reporting.page.visible import (
     MOST_NAMED,
     MOST_SERIES,
@@ -29,8 +37,11 @@ from dlperf_hpc.reporting.page.visible import (
     hosts_in_order,
     key_values,
     name_of,
+    panels_at_first,
+    panels_by,
+    short_names,
 )
-from dlperf_hpc.reporting.picture import Dot
+from dlperf_hpc.reporting.picture import MOST_STILL, NEAR, Dot
 
 MOST_POINTS = 60
 """Of a run; a point covers several iterations where the window has more."""
@@ -45,7 +56,8 @@ _MOST_MS = 1e12  # 30 years: no sum of such times is beyond a float
 @dataclass(frozen=True)
 class Quantity:
     """``of`` is what cases and runs have; ``how`` the script makes a value of it. ``ideal``: a line
-    through base and origin, a level, or none. ``form`` is d3's number format."""
+    through base and origin, a level, or none; ``logs``: its axis may be logarithmic. ``form`` is
+    d3's number format."""
 
     label: str
     axis: str
@@ -53,20 +65,18 @@ class Quantity:
     how: str
     ideal: str = ""
     form: str = ",.7~g"
-    zero: bool = False
+    logs: bool = False
 
 
 _SPEEDUPS = {
-    "speedup": Quantity("speedup", "speedup over the base", "", "speedup", "line", zero=True),
-    "efficiency": Quantity(
-        "efficiency", "efficiency, share of ideal", "", "efficiency", "flat", ".1~%"
-    ),
+    "speedup": Quantity("speedup", "speedup over the base", "", "speedup", "line", logs=True),
+    "efficiency": Quantity("efficiency", "efficiency", "", "efficiency", "flat", ".1~%"),
 }
 _MEASURES = {
     "mfu": Quantity("MFU", "model FLOPS / peak of the device", "mfu", "total", form=".1~%"),
-    "step": Quantity("step time", "median step time of a run, ms", "step", "total"),
-    "joules": Quantity("J/sample", "J/sample, all devices", "joules", "total"),
-    "memory": Quantity("memory", "peak memory of a device, MB", "memory", "total"),
+    "step": Quantity("step time", "median step time of a run, ms", "step", "total", logs=True),
+    "joules": Quantity("J/sample", "J/sample, all devices", "joules", "total", logs=True),
+    "memory": Quantity("memory", "peak memory of a device, MB", "memory", "total", logs=True),
 }
 
 
@@ -74,7 +84,7 @@ def quantities(visible: VisibleReport) -> dict[str, Quantity]:
     """What the menu offers, by name: what some case has."""
     found: dict[str, Quantity] = {}
     for unit in visible.units:
-        found[unit] = Quantity(unit, f"{unit}, all devices", unit, "total", "line", zero=True)
+        found[unit] = Quantity(unit, f"{unit}, all devices", unit, "total", "line", logs=True)
     for unit in visible.units:
         label = f"{unit} per device"
         found[label] = Quantity(label, label, unit, "device", "flat")
@@ -144,9 +154,9 @@ def _rates_of(run: RunResult) -> Mapping[str, float]:
 # --- the figure
 
 _CAPTION = (
-    "Large marks are medians, bars their confidence intervals, small dots single runs. Hollow dots "
-    "are runs that do not count; a cross at the lower edge is a run without a number. Dashed: the "
-    "base scaled ideally, through the origin."
+    "Large marks are medians, bars their confidence intervals, small dots single runs; lines only "
+    "lead the eye, for between two topologies nothing was measured. Hollow dots are runs that do "
+    "not count; a cross at the lower edge is a run without a number. Grey: ideal scaling."
 )
 
 
@@ -160,34 +170,46 @@ def figure_of(visible: VisibleReport) -> PageFigure:
     bases = {str(each): str(each) for each in sorted(measured, key=lambda each: each.devices)}
     if not visible.base:
         bases = {"": f"none ({visible.report.base or DEFAULT_BASE} has no run)", **bases}
-    axes = {"log": "log2", "linear": "linear"}
     labels = {name: each.label for name, each in quantities(visible).items()}
     devices = sorted({case.case.topology.devices for case in visible.cases})
-    axis = "log" if len(devices) > 1 else "linear"
-    count = len(visible.series)
-    caption = f"{MOST_SERIES} of {count} series are drawn; the tables have all."
+    count, parts = len(visible.series), panels_by(visible.report.series)
+    first, beside = _first_quantities(visible, len(devices))
+    drawn, dots = _still(visible)
     return PageFigure(
         title="Scaling",
         caption=_CAPTION,
-        still=_still(visible),
-        still_caption=caption * (count > MOST_SERIES),
+        still=drawn,
+        still_caption=dots,
         specs={"scaling": figure.scaling(count, devices), "trace": figure.trace()},
         menus=(
-            Choice("quantity", "Quantity", labels, next(iter(labels))),
+            Choice("quantity", "Quantity", labels, first),
+            Choice("beside", "Beside it", {"": "nothing", **labels}, beside),
+            Choice("facet", "Panels by", {"": "nothing", **dict(zip(parts, parts))},
+                   panels_at_first(visible.report.series)),
             Choice("base", "Base", bases, visible.base),
-            Choice("x", "Devices", axes, axis),
-            Choice("y", "Scale", axes, axis),
+            Choice("x", "Devices", {"log": "log2", "linear": "linear"},
+                   "log" if len(devices) > 1 else "linear"),
+            Choice("y", "Axis", _AXES, "fit"),
         ),
         series=tuple(
-            Series(printable(name), colour_of(place), mark_of(place).path)
+            Series(printable(name), colour_of(place), mark_of(place).path, dash_of(place))
             for place, name in enumerate(visible.series)
         ),
         most_series=MOST_SERIES,
-    )
+    )  # fmt: skip
 
 
-def _still(visible: VisibleReport) -> str:
-    """The picture for readers without scripts: of the first series."""
+_AXES = {"fit": "from 0 where that serves", "zero": "from 0", "log": "log2 where that serves"}
+
+
+def _first_quantities(visible: VisibleReport, counts: int) -> tuple[str, str]:
+    """What the figure shows at first, and what beside it: how it scales, if it may scale."""
+    unit = visible.units[0]
+    return ("efficiency", f"{unit} per device") if visible.base and counts > 1 else (unit, "")
+
+
+def _still(visible: VisibleReport) -> tuple[str, str]:
+    """The picture for readers without scripts, and what it leaves out."""
     dots: dict[tuple[str, str], list[Dot]] = {}
     for row in visible.runs:
         run, summary = row.run, visible.cases[row.item]
@@ -199,7 +221,10 @@ def _still(visible: VisibleReport) -> str:
             title = printable(f"{run.run.id}: {table.number(speed)} {summary.unit} ({why})")
             name = run.sweep, run.run.case.id
             dots.setdefault(name, []).append(Dot(speed, title, row.counts))
-    return figure.picture_in_page(visible.report, visible.series[:MOST_SERIES], dots)
+    count = len(visible.series)
+    caption = f"{MOST_STILL} of {count} series are drawn, by name; the tables have all."
+    drawn = figure.picture_in_page(visible.report, visible.series[:MOST_STILL], dots)
+    return drawn, caption * (count > MOST_STILL)
 
 
 # --- cases and runs
@@ -211,7 +236,9 @@ def data_of(visible: VisibleReport) -> dict[str, Any]:
     return {
         "quantities": {name: vars(each) for name, each in quantities(visible).items()},
         "series": list(map(printable, visible.series)),
+        "short": list(map(printable, short_names(visible.series))),
         "most": MOST_SERIES,
+        "near": NEAR,
         "hover": HOVER,
         "cases": [_case_data(case, series[case.series]) for case in visible.cases],
         "runs": [_run_data(row, visible.cases[row.item]) for row in visible.runs],

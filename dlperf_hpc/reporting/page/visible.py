@@ -18,9 +18,11 @@ from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, NodeRow
 from dlperf_hpc.reporting.report_tables import RUNS, case_column
 from dlperf_hpc.reporting.table import (
+    FOLDED,
     Cell,
     Column,
     Table,
+    common_beginning,
     figures,
     natural,
     number,
@@ -35,7 +37,10 @@ MOST_RUNS = 1000
 """Runs that the page shows one by one; the files for download have all."""
 MOST_CASES = 1000
 MOST_SERIES = 12
-"""Drawn at first; the rest on request."""
+"""Of a panel, drawn at first; the rest on request."""
+MOST_PANELS = 6
+"""Values of a key by which the figure may have panels."""
+_PANELS_BY = ("framework", "precision", "model", "batch size", "tags", "sequence length")
 MOST_BYTES = 24_000_000
 """Of a file within the page; a larger one lies beside it."""
 MOST_NAMED = 6
@@ -155,6 +160,50 @@ def filters(cases: Iterable[Mapping[str, str]]) -> dict[str, Sequence[str]]:
     return {key: values for key, values in keys(cases).items() if len(values) > 1}
 
 
+# --- panels of the figure
+
+
+Panels = Mapping[str, Sequence[str]]
+"""The series of each panel, by the value of the key that parts them."""
+
+
+def panels_by(series: Mapping[str, Sequence[CaseSummary]]) -> dict[str, Panels]:
+    """By which keys the figure may have panels: those in which series differ, with few values."""
+    found: dict[str, dict[str, list[str]]] = {key: {} for key in _PANELS_BY}
+    for name, members in series.items():
+        values = key_values(members[0])
+        for key, groups in found.items():
+            groups.setdefault(values[key], []).append(name)
+    return {
+        key: {value: groups[value] for value in sorted(groups, key=natural)}
+        for key, groups in found.items()
+        if 1 < len(groups) <= MOST_PANELS
+    }
+
+
+def panels_at_first(series: Mapping[str, Sequence[CaseSummary]]) -> str:
+    """The key of the panels, '' for none: where there are more than :data:`MOST_SERIES` series, the
+    first key of which no panel has more, else that whose fullest panel has fewest."""
+    if len(series) <= MOST_SERIES:
+        return ""
+    fullest = {key: max(map(len, of.values())) for key, of in panels_by(series).items()}
+    enough = (key for key, most in fullest.items() if most <= MOST_SERIES)
+    return next(enough, min(fullest, key=fullest.__getitem__, default=""))
+
+
+def short_names(names: Sequence[str]) -> list[str]:
+    """The parts of the names of series by which they are known apart, to stand beside lines: what
+    most of them have in common is left out. Of names with unlike parts the common beginning is."""
+    parts = [name.split("/") for name in names]
+    common = common_beginning(names)
+    usual = [Counter(each).most_common(1)[0] for each in zip(*parts)]
+    left_out = [part if count * 3 > len(names) * 2 else None for part, count in usual]
+    short = ["/".join(a for a, b in zip(each, left_out) if a != b) for each in parts]
+    if len({*map(len, parts)}) == 1 and len({*filter(None, short)}) == len(names):
+        return short
+    return [name.removeprefix(common) for name in names]
+
+
 # --- tables
 
 
@@ -168,65 +217,65 @@ def interval_cell(
     return Cell(text, value.low, f"covers {percent(value.coverage)}")
 
 
-def _speeds(unit: str) -> list[Column[CaseSummary]]:
+def _speeds(unit: str, first: bool, rank: int = 1) -> list[Column[CaseSummary]]:
+    """``rank`` is that of the median over all devices, where others are folded away."""
+
     def ends(summary: CaseSummary) -> Cell | None:
         sample = summary.samples.get(unit)
         return interval_cell(getattr(sample, "interval", None))
 
     about = "confidence interval of the median; its coverage is shown on each"
+    rest = rank if first else FOLDED
     return [
-        figures(unit, lambda s: s.median(unit), unit="all devices", meaning="median", rank=1),
-        figures("interval", ends, unit=unit, meaning=about, rank=1),
-        figures(unit, lambda s: s.per_device(unit), unit="per device", rank=1),
+        figures(unit, lambda s: s.median(unit), unit="all devices", meaning="median", rank=rank),
+        figures("interval", ends, unit=unit, meaning=about, rank=rest),
+        figures(unit, lambda s: s.per_device(unit), unit="per device", rank=rest),
     ]
 
 
 _HEAD: Sequence[Column[CaseSummary]] = (
     case_column("series"),
     case_column("topology", rank=0),
-    case_column("devices", rank=0),
-    case_column("global_batch", name="global batch"),
-    figures("runs", RUNS.value, unit="count/all", meaning="runs that count, of all"),
 )
 _SPEEDUP: Sequence[Column[CaseSummary]] = (
-    case_column("speedup", unit="", form=two_digits, rank=0, quantity="speedup"),
-    figures(
-        "interval", lambda s: interval_cell(s.speedup_interval, two_digits),
-        unit="of the speedup", rank=1, quantity="speedup_ends",
-    ),
     case_column("efficiency", unit="", form=percent, quantity="efficiency"),
-)  # fmt: skip
+    case_column("speedup", unit="", form=two_digits, rank=0, quantity="speedup"),
+)
+_RUNS = figures("runs", RUNS.value, unit="count/all", meaning="runs that count, of all")
 _REST: Sequence[Column[CaseSummary]] = (
     case_column("step_ms_p50", name="step time"),
     case_column("mfu", name="MFU", unit="", form=percent),
-    case_column("tflops_per_device", name="TFLOPS", unit="per device"),
     case_column("memory_mb_max", name="memory", unit="MB, peak"),
     case_column("exposed_comm", name="exposed comm.", unit="of a step", form=percent),
-    case_column("rank_spread_max", name="rank spread", unit="largest", form=percent),
-    case_column("gpu_util", name="GPU util."),
     case_column("gpu_joules_per_sample", name="energy", unit="J/sample"),
-    case_column("checkpoint_save_s", name="checkpoint save"),
-    words("flags", lambda s: ", ".join(s.flags), rank=1),
-)
-_NOT_MISSED = ("interval", "flags")
+    words("flags", lambda s: ", ".join(s.flags), rank=1, long=True),
+    case_column("devices", rank=FOLDED),
+    case_column("global_batch", name="global batch", rank=FOLDED),
+    figures(
+        "interval", lambda s: interval_cell(s.speedup_interval, two_digits),
+        unit="of the speedup", rank=FOLDED, quantity="speedup_ends",
+    ),
+    case_column("tflops_per_device", name="TFLOPS", unit="per device", rank=FOLDED),
+    case_column("rank_spread_max", name="rank spread", unit="largest", form=percent, rank=FOLDED),
+    case_column("gpu_util", name="GPU util.", rank=FOLDED),
+    case_column("checkpoint_save_s", name="checkpoint save", rank=FOLDED),
+)  # fmt: skip
 
 
-def case_table(visible: VisibleReport) -> tuple[Table[CaseSummary], list[str]]:
-    """A row for each case, and the names of columns that would be empty."""
-    cases = visible.cases
-    columns = [*_HEAD, *_speeds(SAMPLES_PER_S), *_SPEEDUP]
-    for unit in visible.units:
-        if unit != SAMPLES_PER_S:
-            columns += _speeds(unit)
+def case_table(visible: VisibleReport) -> Table[CaseSummary]:
+    """A row for each case. Other units are folded away where the first one tells of all cases."""
+    cases, (first, *others) = visible.cases, visible.units or (SAMPLES_PER_S,)
+    columns = [*_HEAD, *_SPEEDUP, *_speeds(first, first=True), _RUNS]
+    every = all(first in case.samples for case in cases if case.samples)
+    for unit in others:
+        columns += _speeds(unit, first=False, rank=FOLDED if every else 1)
     columns += _REST
     if len({case.series for case in cases}) == 1:
         columns = columns[1:]
-    whole = Table(
+    return Table(
         "Every case: medians of its runs", columns, cases, bad=lambda s: not s.ok, name="cases",
         items=range(len(cases)),
-    )  # fmt: skip
-    table = whole.without_empty()
-    return table, [name for name in whole.dropped(table) if name not in _NOT_MISSED]
+    ).without_empty()  # fmt: skip
 
 
 def _repeat(row: RunRow) -> Cell:
@@ -261,11 +310,11 @@ _RUN_COLUMNS: Sequence[Column[RunRow]] = (
     figures("throughput", lambda r: next(iter(r.run.rates.values()), None), unit="all devices"),
     words("unit", lambda r: next(iter(r.run.rates), ""), rank=1),
     figures("step time", "run.window.step_ms_p50", unit="ms, median", rank=1),
-    figures(f"p5{TO}p95", _p5_p95, unit="ms", rank=1),
+    figures(f"p5{TO}p95", _p5_p95, unit="ms", rank=FOLDED),
     figures("drift", _either("drift"), unit="of the step time", form=percent, rank=1),
-    figures("memory", _either("memory_mb"), unit="MB, peak", rank=1),
+    figures("memory", _either("memory_mb"), unit="MB, peak", rank=FOLDED),
     words("nodes", lambda r: listed(hosts_in_order(r.run), 3), rank=1),
-    words("job", "run.launch", rank=1),
+    words("job", "run.launch", rank=FOLDED),
     words("started", lambda r: r.run.started[:16].replace("T", " "), unit="UTC", rank=1),
     words("reason", "run.reason", long=True, rank=1),
     words("energy in doubt", lambda r: "; ".join(energy_doubts(r.run)), long=True, rank=1),

@@ -13,8 +13,9 @@ from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.prediction_tables import page_table
 from dlperf_hpc.reporting.report_tables import (
     Overview,
+    case_names,
+    flag_count,
     overview,
-    remarks,
     switch_table,
     wide_table,
     with_coverage,
@@ -38,13 +39,13 @@ def markdown(report: Report) -> str:
         _method(report),
         plot,
         _overview(overview(report)),
+        _flags(report),
         *(_series(name, members) for name, members in report.series.items()),
         _option_pairs(report.option_pairs),
         _predictions(report),
         _not_ok(report.runs),
         _warnings(report.warnings),
         _unread(report.unread),
-        _legend(report),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -122,7 +123,7 @@ def _overview(across: Overview | None) -> str:
 
 def _series(name: str, members: Sequence[CaseSummary]) -> str:
     parts = [f"## {escape(name)}", _base_line(members), markdown_table(wide_table(members))]
-    return "\n\n".join(filter(None, [*parts, markdown_lines(remarks(members))]))
+    return "\n\n".join(filter(None, parts))
 
 
 _SCALING = {
@@ -198,9 +199,19 @@ def _unread(lines: Sequence[str]) -> str:
     return _section("Not read", [markdown_lines(most)]) if lines else ""
 
 
-def _legend(report: Report) -> str:
-    lines = markdown_lines(f"{flag}: {meaning}" for flag, meaning in report.flags.items())
-    return _section("Flags", [lines]) if lines else ""
+def _flags(report: Report) -> str:
+    """A line for each flag; its sentences with their cases are folded."""
+    parts = []
+    for row in report.flag_rows:
+        # why a whole series has no speedup stands with its base
+        about = [(n, of) for n, of in row.about.items() if row.flag or of[0].base is not None]
+        if not about:
+            continue
+        parts.append(f"<details><summary>{row.name}: {flag_count(row)}</summary>")
+        lines = [f"{', '.join(case_names(cases))}: {note}" for note, cases in about]
+        meaning = f"{row.name}: {row.meaning}." * bool(row.meaning)
+        parts += [*filter(None, [escape(meaning), markdown_lines(lines)]), "</details>"]
+    return _section("Flags", ["\n\n".join(parts)]) if parts else ""
 
 
 def picture(report: Report) -> bytes | None:
