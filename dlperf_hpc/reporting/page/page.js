@@ -73,7 +73,7 @@
     }
     all('#legend li').forEach(li => li.hidden = !may.has(+li.dataset.s));
     all('label.all:has(#all)').forEach(label => label.hidden = most === Infinity ? !boxes?.checked : there.size === may.size);
-    const not = [...there].filter(s => !on.has(s)), names = not.slice(0, 4).map(s => data.short[s]).join(', ') + (not.length > 4 ? ` and ${not.length - 4} more` : '');
+    const not = [...there].filter(s => !on.has(s)), names = not.slice(0, 4).map(s => data.short[s].slice(0, 40)).join(', ') + (not.length > 4 ? ` and ${not.length - 4} more` : '');
     one('#drawn').textContent = there.size < 2 ? '' : not.length ? `${on.size} of ${there.size} series are drawn; not drawn: ${names}.` : `All ${there.size} series are drawn.`;
   };
   const devices = [...new Set(cases.map(c => c.n))].sort((a, b) => a - b), least = devices[0], most = devices.at(-1);
@@ -87,7 +87,8 @@
   };
   const scalingData = (p, y, at) => {
     const { q, name, series } = p, out = { ideal: [], lines: [], leaders: [], labels: [], runs: [], hollow: [], without: [], intervals: [], cases: [] };
-    const room = Math.min(0.55 * at.gap / Math.max(series.length, 1), 12), beside = Math.min(room / 2 + 4, 8);
+    // Beside a sloping line a mark keeps its place; else the series at one device count stand side by side.
+    const room = q.ideal === 'line' ? 0 : Math.min(0.55 * at.gap / Math.max(series.length, 1), 12), beside = room ? Math.min(room / 2 + 4, 8) : 8;
     const place = (c, px) => at.moved(c.n, (series.indexOf(c.s) - (series.length - 1) / 2) * room + px), has = c => c.visible && p.has(c) && series.includes(c.s);
     cases.forEach((c, i) => {
       const v = has(c) && point(c, q);
@@ -157,7 +158,7 @@
       const alike = parts.filter(other => other.name === p.name), ends = limits(p.y, alike.map(other => other.sets)), q = p.q;
       nameLines(p.sets, p.at, ends, p.y, height);
       const lacks = cases.filter(c => c.visible && p.series.includes(c.s) && !point(c, q)).length, based = q.how === 'speedup' || q.how === 'efficiency';
-      if (alike[0] === p && lacks) told.push(`${lacks} of the chosen cases without ${q.label}${based ? ` over ${menu('base') || 'a base'}` : ''}.`);
+      if (alike[0] === p && lacks) told.push(`Not drawn: ${lacks} ${lacks === 1 ? 'case' : 'cases'} without ${q.label}${based ? ` over ${menu('base') || 'a base'}` : ''}.`);
       const cut = p.y !== 'log' && ends[0] > 0, lowest = narrow || i >= parts.length - p.across;
       drawn.children[i].firstChild.textContent = [p.title, cut ? 'axis not from 0' : ''].filter(Boolean).join(', ');
       const signals = { xlow: p.at.low, xhigh: p.at.high, ylow: ends[0], yhigh: ends[1] };
