@@ -92,7 +92,7 @@ def test_a_report_fits_forty_lines_and_says_what_it_leaves_out(
     text = capsys.readouterr().out
     assert [n for n in range(60) if f"cause {n}" not in text] == []
     assert [n for n in range(len(warned)) if f": warning {n}" not in text] == []
-    assert text.count("CI of the median covers") == len(report.series)
+    assert text.count("CI of the median covers") == batches
 
 
 def test_the_verb_prints_everything_on_request(
