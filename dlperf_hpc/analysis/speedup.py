@@ -2,12 +2,10 @@
 
 Speedup is the ratio of the medians of one throughput, never a mean of ratios (Hoefler & Belli,
 SC'15, rule 4), and names what it refers to (rule 1). The throughput is in samples/s, else in what
-all cases of a series have: tokens/s, or a rate of the program's own. Where there is no number there
-is None, and a reason.
+all cases of a series have: tokens/s, or a rate of the program's own. What is not known is None.
 
 Option pairs are cases that differ in a single tag, side by side. A tag is an option that left its
-default (``optimizer_placement``, ``xla``, ``zerostage1``), so the case without it is the one to
-hold it against. Other people's logs say ``on`` and ``off``.
+default (``xla``): the case without it is the one to hold it against. Others' logs say on and off.
 """
 
 from __future__ import annotations
@@ -21,9 +19,10 @@ from dlperf_hpc.analysis import flags
 from dlperf_hpc.analysis.costs import Peak, does_not_fit, measured, needed, of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.machines import chips, device_names
-from dlperf_hpc.model.case import CaseFacts, Topology
+from dlperf_hpc.model.case import CaseFacts, Topology, Until
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status, kernels
-from dlperf_hpc.model.statistics import Interval, Sample, describe, ratio_interval, usual_distance
+from dlperf_hpc.model.statistics import Interval, Sample, ratio_interval, usual_distance
+from dlperf_hpc.model.stopping import describe
 from dlperf_hpc.records.nccl import in_words
 
 DEFAULT_BASE = Topology(1, 1)
@@ -151,15 +150,14 @@ class CaseSummary:
 
 
 def summarise(
-    results: Sequence[RunResult], base: str | None = None, accelerator: str | None = None
-) -> list[CaseSummary]:
-    """One summary per case, in order of first appearance.
-
-    ``base`` is a topology such as ``1n8g``; without one it is 1n1g. A series that lacks the base
-    has no speedups, and a reason that says what to write: a smaller topology is never taken in its
-    stead in silence. ``accelerator`` names the accelerator where the logs do not. ValueError if
-    ``base`` is not a topology.
-    """
+    results: Sequence[RunResult], base: str | None = None, accelerator: str | None = None,
+    until: Until | None = None,
+) -> list[CaseSummary]:  # fmt: skip
+    """One summary per case, in order of first appearance. ``base`` is a topology such as ``1n8g``;
+    without one it is 1n1g. A series that lacks the base has no speedups, and a reason that says
+    what to write: a smaller topology is never taken in its stead in silence. ``accelerator`` names
+    the accelerator where the logs do not. ``until`` decided how many runs there are, so that
+    intervals allow for it. ValueError if ``base`` is not a topology."""
     wanted = DEFAULT_BASE if base is None else Topology.parse(base)
     groups: dict[tuple[str, str], list[RunResult]] = {}
     for result in results:
@@ -167,7 +165,7 @@ def summarise(
     found: dict[tuple[str, str], list[Flag]] = {}
     series: dict[str, list[CaseSummary]] = {}
     for name, group in groups.items():
-        summary, found[name] = _alone(group, accelerator)
+        summary, found[name] = _alone(group, accelerator, until)
         series.setdefault(summary.series, []).append(summary)
     peaks = [Peak(s.sweep, s.case, s.memory_mb) for members in series.values() for s in members]
     for peak in peaks:
@@ -228,11 +226,13 @@ def _rank_of_unit(unit: str) -> bool:
     return unit != SAMPLES_PER_S
 
 
-def _alone(group: Sequence[RunResult], accelerator: str | None) -> tuple[CaseSummary, list[Flag]]:
+def _alone(
+    group: Sequence[RunResult], accelerator: str | None, until: Until | None
+) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
-    case, runs = group[0].run.case, chosen(group)
+    case, runs = group[0].run.case, sorted(chosen(group), key=lambda each: each.run.repeat)
     counted, units = of_one_unit(runs)
-    samples = {unit: describe([result.rates[unit] for result in counted]) for unit in units}
+    samples = {unit: describe([each.rates[unit] for each in counted], until) for unit in units}
     windows = [result.window for result in counted if result.window is not None]
     statuses = [result.status for result in runs]
     measures: dict[str, Any] = {

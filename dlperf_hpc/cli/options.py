@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import itertools
 import re
 import shutil
@@ -201,15 +202,29 @@ def count(text: str) -> int:
     return int(text)
 
 
-def seconds(text: str) -> float:
-    """An argument that is a time: a number of seconds above 0, and of a day at most."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value <= 86400:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds up to a day")
-    return value
+def add_budget(made: argparse.ArgumentParser) -> None:
+    """``--budget``: how many node-hours the sweep may use."""
+    budget = (
+        "submit only what fits in so many node-hours, of which the sweep's runs have used a part"
+        " (default: the sweep's `budget_node_hours`)"
+    )
+    made.add_argument("--budget", type=node_hours, metavar="H", help=budget)
+
+
+def _number(most: float, what: str) -> Callable[[str], float]:
+    """What reads an argument that is a number above 0, and not above ``most``."""
+
+    def read(text: str) -> float:
+        with contextlib.suppress(ValueError):
+            if 0 < float(text) <= most:
+                return float(text)
+        raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+
+    return read
+
+
+node_hours = _number(1e9, "a number of node-hours above 0")
+seconds = _number(86400, "a number of seconds up to a day")
 
 
 def check_nodes(where: str, text: str) -> None:

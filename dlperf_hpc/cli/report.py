@@ -92,6 +92,8 @@ def _report(arguments: argparse.Namespace) -> int:
         accelerator=arguments.accelerator,
         limits_s=limits_s,
         site=site,
+        budget=manifest.budget_node_hours if manifest else None,
+        until=manifest.until if manifest else None,
     )
     paths: Sequence[Path] = ()
     unwritten = place.why_not
@@ -110,7 +112,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
         print_report(report, found.damaged, arguments.all)
         print(found.summary())
-        print(cost_text(report.cost), end="")
+        print(cost_text(report.cost, report.budget), end="")
         print("".join(f"written: {visible(str(path))}\n" for path in paths), end="")
     if unwritten:
         _tell_unwritten(arguments, unwritten)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from dlperf_hpc.cli import messages, options, submission
+from dlperf_hpc.cli import messages, options, selection, submission
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, listed, number_of, visible
 
@@ -52,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     limit = "time limit of a run: x2 for twice the earlier limit, or hh:mm:ss"
     add("--time", metavar="xF|LIMIT", help=limit)
     add("--site", help="site profile (default: the profile with which the sweep was submitted)")
+    options.add_budget(made)
     add("--dry-run", action="store_true", help="print batch scripts or commands, submit nothing")
     add("--wait", action="store_true", help="follow the runs to their end, then report")
     options.add_order_options(made)
@@ -209,7 +210,8 @@ def _arrays(
     from dlperf_hpc.engines.states import state_of
 
     waiting = {run.id for array in kept_back for run in array.tasks}
-    results = state_of(ledger, insist=not arguments.dry_run).results
+    collection = state_of(ledger, insist=not arguments.dry_run)
+    results = collection.results
     left = _not_taken(arguments, results, ledger.root)
     left.tell(taken_by_default(get_engine(ledger.manifest.engine)))
     wanted = arguments.statuses
@@ -226,7 +228,7 @@ def _arrays(
         exclude=_excluded(arguments, ledger),
         stretch=_stretch(arguments.time),
     )
-    return arrays, left
+    return selection.select_again(ledger, collection, arrays, arguments.budget), left
 
 
 def _excluded(arguments: argparse.Namespace, ledger: Ledger) -> str:

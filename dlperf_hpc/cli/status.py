@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli import messages, options
+from dlperf_hpc.cli import messages, options, selection
 from dlperf_hpc.cli.submission import report_job_lines, say_held_back
 from dlperf_hpc.errors import number_of, printable
 
@@ -129,28 +129,30 @@ def _status(arguments: argparse.Namespace) -> int:
             raise messages.usage_error("--watch", "the runs of an archive do not change any more")
         else:
             collection = _watch(arguments)
+        lines, values = selection.standing_of(root, collection)
     if archived:
         collection = collection.as_named(arguments.directory)
     for line in collection.unreadable:
         messages.say(f"not read: {line}")
     if arguments.json:
-        messages.print_json(_as_json(collection))
+        messages.print_json({**_as_json(collection), **values})
     elif not arguments.watch:
-        _print(collection, arguments.directory)
+        _print(collection, arguments.directory, lines)
     if not archived:
         _say_held(collection)
     statuses = {result.status for result in collection.results}
     return int(any(status.bad or status is Status.UNKNOWN for status in statuses))
 
 
-def _print(collection: Collection, directory: Path) -> None:
-    """The table of a sweep's runs, and a line on the job that reports at its end."""
+def _print(collection: Collection, directory: Path, lines: Sequence[str]) -> None:
+    """The table of a sweep's runs, a line on the job that reports at its end, and further ones."""
     from dlperf_hpc.reporting.run_states import print_status
 
     name = messages.shortest(directory)
     print_status(collection, name)
     for line in report_job_lines(collection.report_job, name):
         print(f"\n{line}")
+    print("".join(f"{printable(line)}\n" for line in ["", *lines] if lines), end="")
 
 
 @dataclass

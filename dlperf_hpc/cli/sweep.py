@@ -5,12 +5,13 @@ from __future__ import annotations
 import argparse
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli import doctor, messages, options, submission
+from dlperf_hpc.cli import doctor, messages, options, selection, submission
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.rerun import taken_by_default
 from dlperf_hpc.errors import SiteError, below, nearest, number_of, printable, redacted, visible
@@ -56,6 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--only", action="append", default=[], metavar="WHAT", help=only)
     setting = "replace a value of the sweep file; a list of values becomes part of the matrix"
     add("--set", action="append", default=[], metavar="KEY=VALUE", help=setting)
+    options.add_budget(made)
     add("--dry-run", action="store_true", help="print the plan and batch scripts, submit nothing")
     check = "run the checks of `dlperf doctor` for this sweep, and submit none of its runs"
     add("--check", action="store_true", help=check)
@@ -155,6 +157,8 @@ def _load(arguments: argparse.Namespace) -> Sweep:
     overrides = _pairs(arguments.set, "--set")
     if arguments.name is not None:
         overrides["name"] = arguments.name
+    if arguments.budget is not None:
+        overrides["budget_node_hours"] = arguments.budget
     sweep = options.read_sweep(arguments.spec, overrides)
     for note in sweep.notes:
         messages.say(f"note: {sweep.source}: {note}")
@@ -177,7 +181,9 @@ def _sweep(arguments: argparse.Namespace) -> int:
     # The arrays of a sweep that is on disk stay as they are: the bound need not be known.
     again = not (arguments.dry_run or arguments.check) and (root / layout.MANIFEST).exists()
     bound = DEFAULT_BOUND if again else engine.array_bound(site)
-    manifest = make_manifest(sweep, site, engine.name, bound)
+    manifest = selection.grown(
+        sweep, root, lambda sweep: make_manifest(sweep, site, engine.name, bound)
+    )
     if arguments.check:
         return doctor.check(manifest, site, arguments.logs, arguments.json)
     site = submission.starting_after(arguments.after, engine, site, arguments.logs)
@@ -197,10 +203,15 @@ def _submit(
     from dlperf_hpc.records import layout
 
     engine.check(manifest, site, root)
-    if not (arguments.no_check or (root / layout.MANIFEST).exists()):
-        _preflight(arguments.spec, manifest, site, engine, root)
+    if not (root / layout.MANIFEST).exists():
+        first = selection.select(manifest, root).manifest
+        if not arguments.no_check:
+            _preflight(arguments.spec, first, site, engine, root)
     plan.make_directory(root)
     with submit.submit_lock(root, engine.lock_patience_s):
+        chosen = selection.select(manifest, root)
+        selection.tell(chosen.lines)
+        manifest = chosen.manifest
         ledger, new = plan.open_sweep(root, manifest, redacted(sweep.text))
         ledger, adopted = submit.adopt(ledger)
         arrays = submit.missing_arrays(ledger, new, manifest.runs)
@@ -213,7 +224,7 @@ def _submit(
             return _run_here(root, manifest, site, outcome, arguments.json)
     return submission.wait_and_report(
         ledger, site, adopted, outcome,
-        nothing="nothing is missing: every run that is asked for has been submitted",
+        nothing=chosen.nothing,
         left=lambda: _left_alone(root, manifest), arguments=arguments,
     )  # fmt: skip
 
@@ -263,6 +274,8 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
     from dlperf_hpc.records.ledger import bound_to
     from dlperf_hpc.records.manifest import as_read
 
+    chosen = selection.select(manifest, root, insist=False)
+    manifest = chosen.manifest
     children = _children(root, manifest, site)
     scripts, planned = {}, as_read(manifest)
     for array in planned.arrays:
@@ -272,11 +285,16 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
     if as_json:
         plan = [_planned(array, scripts[array.name], children) for array in manifest.arrays]
         made: dict[str, Any] = {"sweep": manifest.sweep, "root": str(root), "arrays": plan}
+        if manifest.until is not None:
+            made["repeats"] = vars(manifest.until)
+        if chosen.values:
+            made["budget"] = chosen.values
         if found:
             made["directory"] = found
         messages.print_json(made)
         return 0
-    print("\n".join(map(visible, _plan_texts(manifest, engine, root, children, found))))
+    texts = _plan_texts(manifest, engine, root, children, found)
+    print("\n".join(map(visible, [*texts, *("", *chosen.lines) * bool(chosen.lines)])))
     for name, script in scripts.items():
         if script is not None:
             print(visible(f"\n===== {name}: the batch script\n{script}"))
@@ -346,13 +364,15 @@ def plan_text(manifest: Manifest, engine: Engine, root: Path) -> str:
 
     head = ("array", "topology", "cases", "runs", "limit/run", "node-hours <=")
     rows = [head, *_rows(manifest.arrays, engine)]
-    cases = len({run.case.id for run in manifest.runs})
+    counts = Counter(run.case.id for run in manifest.runs)
+    fewest, most = min(counts.values(), default=0), max(counts.values(), default=0)
+    repeats = f"{fewest} to " * (fewest < most) + number_of(most, "repeat")
     total = sum(map(node_hours, manifest.arrays))
     arrays, runs = number_of(len(manifest.arrays), "array"), number_of(len(manifest.runs), "run")
     how = "one after another" if engine.one_queue else f"in {arrays}"
     title = (
-        f"sweep {manifest.sweep} ({manifest.engine}): {number_of(cases, 'case')} x"
-        f" {number_of(manifest.repeats, 'repeat')} = {runs} {how}, at most {total:.2f}"
+        f"sweep {manifest.sweep} ({manifest.engine}): {number_of(len(counts), 'case')} x"
+        f" {repeats} = {runs} {how}, at most {total:.2f}"
         f" node-hours\nlogs: {root}\n"
     )
     return f"{title}\n{messages.in_columns(rows)}"

@@ -13,7 +13,7 @@ import os
 import re
 import secrets
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -109,6 +109,12 @@ def plan_arrays(sweep: Sweep, one_queue: bool, bound: int = DEFAULT_BOUND) -> tu
     )
 
 
+def with_runs(arrays: Iterable[Array], wanted: Collection[str]) -> tuple[Array, ...]:
+    """The arrays with those of their runs whose ids are ``wanted``."""
+    kept = ((array, tuple(run for run in array.tasks if run.id in wanted)) for array in arrays)
+    return tuple(replace(array, tasks=tasks) for array, tasks in kept if tasks)
+
+
 def rerun_arrays(
     ledger: Ledger, runs: Iterable[Run], *, bound: int = DEFAULT_BOUND, exclude: str = "",
     stretch: Callable[[int], int] = lambda seconds: seconds,
@@ -177,6 +183,8 @@ def make_manifest(sweep: Sweep, site: Site, engine: str, bound: int = DEFAULT_BO
         created=utc(),
         source=str(sweep.source).encode(errors="backslashreplace").decode(),
         programs=sweep.programs,
+        budget_node_hours=sweep.budget_node_hours,
+        until=sweep.until,
     )
 
 
@@ -266,6 +274,10 @@ def _of_sweep(there: Manifest, requested: Manifest) -> Iterator[tuple[str, Any, 
     yield "engine", there.engine, requested.engine
     if there.base and requested.base:  # no base, where 1n1g was left out, is no wish
         yield "base", there.base, requested.base
+    if there.until and requested.until:
+        before, now = vars(there.until), vars(requested.until)
+        for key in before:
+            yield f"repeats.{key.replace('half_width', 'until')}", before[key], now[key]
     for table in ("measure", "limits"):
         old, new = asdict(getattr(there, table)), asdict(getattr(requested, table))
         for key in old:
@@ -338,6 +350,8 @@ def grow(ledger: Ledger, requested: Manifest, text: str) -> Ledger:
         arrays=(*there.arrays, *added),
         site=_site_with(there.site, requested.site, {array.environment for array in added}),
         programs={**there.programs, **requested.programs},
+        budget_node_hours=requested.budget_node_hours or there.budget_node_hours,
+        until=requested.until or there.until,
     )
     if grown == there:
         return ledger

@@ -215,6 +215,13 @@ def _job_of(task: Task, state: TaskState | None) -> RunJob:
     return RunJob(task.name, state.nodes, state.elapsed_s, left)
 
 
+def standing(ledger: Ledger, insist: bool) -> Collection:
+    """How the runs stand for who submits: as in :func:`state_of`, but runs that waited in a queue
+    of this machine, which has ended, wait."""
+    found = state_of(ledger, insist=insist)
+    return found if get_engine(ledger.manifest.engine).detached else quick_results(ledger)
+
+
 def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunResult, str]:
     """How one run stands, its log read whole, and what the scheduler says; nothing is written."""
     engine = get_engine(ledger.manifest.engine)

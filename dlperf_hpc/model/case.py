@@ -149,6 +149,20 @@ class Limits:
     shutdown_s: float = 120.0
 
 
+FEWEST_REPEATS = 6
+"""Of fewer values the smallest and the largest hold the median with less than 95 %."""
+
+
+@dataclass(frozen=True)
+class Until:
+    """``min`` repeats at first, and further ones, up to ``max``, while the interval of the median
+    is wider than ``half_width`` on either side, as a fraction of the median."""
+
+    min: int
+    max: int
+    half_width: float
+
+
 class _CaseNames:
     """Names of a case, in which ``?`` stands for what is not known."""
 

@@ -13,7 +13,7 @@ import reprlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from dlperf_hpc.model.case import Case, Limits, Measure
+from dlperf_hpc.model.case import FEWEST_REPEATS, Case, Limits, Measure
 from dlperf_hpc.model.checks import (
     Form,
     Misfit,
@@ -74,6 +74,14 @@ _MANIFEST: dict[str, Form] = {
     **dict.fromkeys(("tool_version", "created"), is_line),
     "source": is_printable,
     **dict.fromkeys(("cases", "arrays"), each(_TABLE)),
+}
+_MANIFEST_LATER: dict[str, Form] = {
+    "budget_node_hours": or_none(lambda value: is_number(value) and value > 0),
+    "until": or_none(_TABLE),
+}
+_UNTIL: dict[str, Form] = {
+    **dict.fromkeys(("min", "max"), whole(FEWEST_REPEATS, 1000)),
+    "half_width": lambda value: is_number(value) and 0 < value < 1,
 }
 _ARRAY: dict[str, Form] = {
     "name": _IS_ARRAY,
@@ -147,7 +155,11 @@ _PRINTED: dict[str, Form] = {
 
 def check_manifest(data: Any) -> None:
     """Misfit for a manifest whose own keys, without cases and arrays, are not our writer's."""
-    check(data, _MANIFEST)
+    check(data, _MANIFEST, _MANIFEST_LATER)
+    if data.get("until"):
+        check(data["until"], _UNTIL)
+        if data["until"]["max"] < data["until"]["min"]:
+            raise Misfit("until: max is below min")
     poll_s = data["site"].get("poll_s", 30.0)
     if type(poll_s) not in (int, float) or not 0 < poll_s <= _LONGEST_POLL_S:
         raise Misfit(f"site.poll_s is {reprlib.repr(poll_s)}")

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 from dlperf_hpc import files
 from dlperf_hpc.errors import ABSENT, LedgerError, raising, redacted
 from dlperf_hpc.model import checks
-from dlperf_hpc.model.case import Case, Limits, Measure, Run, Topology, known_fields
+from dlperf_hpc.model.case import Case, Limits, Measure, Run, Topology, Until, known_fields
 from dlperf_hpc.model.checks import Misfit
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import forms, layout, ownership
@@ -33,6 +33,7 @@ DAMAGE = (AttributeError, KeyError, IndexError, OverflowError, TypeError, ValueE
 
 
 _Row = TypeVar("_Row")
+_LATER = ("programs", "budget_node_hours", "until")  # keys that only a sweep which needs them has
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,10 @@ class Array:
 @dataclass(frozen=True)
 class Manifest:
     """A sweep as planned. ``site`` is the site profile's content, for provenance and reruns;
-    ``programs`` are the users' programs of its cases, by name. ``rows`` are cases (by their ids),
-    programs, measure and limits as the file has them, whatever version wrote it."""
+    ``programs`` are the users' programs of its cases, by name. ``budget_node_hours`` is what its
+    jobs may use, None without a bound. With ``until`` what is measured decides how many repeats a
+    case has. ``rows`` are cases (by their ids), programs, measure and limits as the file has them,
+    whatever version wrote it."""
 
     sweep: str
     engine: str
@@ -85,6 +88,8 @@ class Manifest:
     created: str = ""
     source: str = ""
     programs: Mapping[str, UserProgram] = field(default_factory=dict)
+    budget_node_hours: float | None = None
+    until: Until | None = None
     rows: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     @property
@@ -118,8 +123,8 @@ def _to_json(manifest: Manifest) -> dict[str, Any]:
     head = {key: value for key, value in vars(manifest).items() if key not in ("arrays", "rows")}
     head.update(measure=asdict(manifest.measure), limits=asdict(manifest.limits))
     head.update(programs=_tables_of(manifest.programs))
-    if not manifest.programs:
-        del head["programs"]
+    head.update(until=manifest.until and vars(manifest.until))
+    head = {key: value for key, value in head.items() if value or key not in _LATER}
     return {"schema": layout.MANIFEST_SCHEMA, **head, **_with_arrays([], [], manifest.arrays)}
 
 
@@ -157,6 +162,7 @@ def _from_json(data: Mapping[str, Any]) -> Manifest:
         "measure": forms.measure_of(data["measure"]),
         "limits": forms.limits_of(data["limits"]),
         "arrays": arrays,
+        "until": data.get("until") and Until(**known_fields(Until, data["until"])),
         "programs": forms.programs_of(data.get("programs", {}), cases),
     }
     return Manifest(**{**known_fields(Manifest, data), **made})
@@ -233,10 +239,14 @@ def extend_manifest(root: Path, grown: Manifest) -> None:
 
 
 def _extended(data: dict[str, Any], grown: Manifest) -> dict[str, Any]:
-    head = {"base": grown.base, "repeats": grown.repeats, "site": grown.site}
+    head: dict[str, Any] = {"base": grown.base, "repeats": grown.repeats, "site": grown.site}
     if grown.programs:
         # What is there stays as it is: jobs that wait are bound to it.
         head["programs"] = {**_tables_of(grown.programs), **data.get("programs", {})}
+    if grown.budget_node_hours:
+        head["budget_node_hours"] = grown.budget_node_hours
+    if grown.until:
+        head["until"] = vars(grown.until)
     added = grown.arrays[len(data["arrays"]) :]
     return {**data, **head, **_with_arrays(data["cases"], data["arrays"], added)}
 

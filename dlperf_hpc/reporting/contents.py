@@ -21,7 +21,7 @@ from dlperf_hpc.analysis.slow_nodes import NodeFindings, hosts_of
 from dlperf_hpc.analysis.slow_nodes import examine as examine_nodes
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair, option_pairs, summarise
 from dlperf_hpc.errors import redacted
-from dlperf_hpc.model.case import Topology
+from dlperf_hpc.model.case import Topology, Until
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.model.statistics import TARGET_COVERAGE
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
@@ -103,7 +103,9 @@ class Report:
     line what the figures come from, ``site`` where the sweep ran, '' if that is not known;
     ``unread`` says what could not be read, and why; ``unrecognised`` are files in no known format.
     ``accelerator`` is the user's word for the device of logs that name none. ``limits_s`` are the
-    time limits of runs, by run id, as far as they are known."""
+    time limits of runs, by run id, as far as they are known, and ``budget`` the node-hours that the
+    sweep may use, None without a bound. ``until`` is the rule by which the number of repeats was
+    decided, None where it was not."""
 
     name: str
     runs: Sequence[RunResult]
@@ -114,11 +116,13 @@ class Report:
     accelerator: str | None = None
     limits_s: Mapping[str, int] = field(default_factory=dict)
     site: str = ""
+    budget: float | None = None
+    until: Until | None = None
 
     @cached_property
     def cases(self) -> Sequence[CaseSummary]:
         """What the runs of each case say together. ValueError if ``base`` is no topology."""
-        return summarise(self.runs, self.base, self.accelerator)
+        return summarise(self.runs, self.base, self.accelerator, self.until)
 
     @cached_property
     def case_rows(self) -> list[dict[str, Any]]:
@@ -273,7 +277,7 @@ def as_json(report: Report) -> dict[str, Any]:
             series: {"result": table.to_dict(), "missing": list(table.reasons)}
             for series, table in report.dlperf.items()
         },
-        "cost": report.cost and _cost(report.cost),
+        "cost": report.cost and _cost(report.cost, report.budget),
         "nodes": _nodes(report.nodes) if report.nodes.something else None,
         "predictions": predictions_json(report.predictions) if report.predictions else None,
         "unread": list(report.unread),
@@ -287,8 +291,10 @@ def _nodes(found: NodeFindings) -> dict[str, Any]:
     return nodes_json(found)
 
 
-def _cost(found: Cost) -> dict[str, Any]:
+def _cost(found: Cost, budget: float | None) -> dict[str, Any]:
+    bound = {} if budget is None else {"node_hours_budget": budget}
     return {
+        **bound,
         "runs": found.runs,
         "runs_unknown": found.unknown,
         "node_hours_asked": found.requested,

@@ -16,6 +16,7 @@ from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
 from dlperf_hpc.errors import at_most, listed, number_of, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S
 from dlperf_hpc.model.statistics import Interval
+from dlperf_hpc.model.stopping import label
 from dlperf_hpc.reporting.contents import FlagRow, Report
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS
 from dlperf_hpc.reporting.run_states import trouble_table, warning_lines
@@ -364,7 +365,8 @@ def _head(report: Report) -> list[str]:
         hosts += f" ({', '.join(report.hosts)})" if len(report.hosts) <= _MOST_HOSTS else ""
     measured = " on ".join(filter(None, [report.measured, hosts]))
     machine = [f"{name}: {text}" for name, text in report.machines.items() if name in _IN_THE_HEAD]
-    return [measured and f"measured {measured}", "; ".join(machine)]
+    repeats = report.until and f"repeats: {label(report.until)}"
+    return [measured and f"measured {measured}", "; ".join(machine), repeats or ""]
 
 
 def print_report(
@@ -407,11 +409,14 @@ def _behind(
     return [*parts, "", drawn(trouble, style="")] if trouble is not None else parts
 
 
-def cost_text(found: Cost | None) -> str:
-    """One line on the node-hours of a sweep; '' where no log tells how long a run took."""
+def cost_text(found: Cost | None, budget: float | None = None) -> str:
+    """One line on the node-hours of a sweep, and its ``budget`` of them, if it has one; '' where no
+    log tells how long a run took."""
     if found is None:
         return ""
     text = f"node-hours: {found.used:.3g} used"
+    if budget is not None:
+        text += f" / {budget:.6g} (the budget),"
     if found.requested is not None:
         text += f" of {found.requested:.3g} asked for"
     text += f" by {number_of(found.runs, 'run')}"

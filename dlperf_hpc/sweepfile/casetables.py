@@ -17,13 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, model_validator
 
 from dlperf_hpc.errors import MOST_LISTED, Issue, nearest, toml_text
-from dlperf_hpc.model.case import Limits, Measure, Topology
+from dlperf_hpc.model.case import FEWEST_REPEATS, Limits, Measure, Topology, Until
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, known_keys, read_value, renamed
-from dlperf_hpc.sweepfile.validation import STRICT, Name, refusal
+from dlperf_hpc.sweepfile.validation import STRICT, Name, matching, refusal
 
 DEFAULT_TIME_LIMIT = "00:30:00"
 Values = dict[str, Any]
@@ -61,6 +61,40 @@ class _Limits(_SweepTable):
     shutdown_s: Seconds = Limits.shutdown_s
 
 
+class Repeats(_SweepTable):
+    """``repeats`` as a table: as many as it takes to know the median of a case."""
+
+    min: Annotated[int, Field(ge=1, le=1000)] = FEWEST_REPEATS
+    max: Annotated[int, Field(ge=1, le=1000)] = 25
+    until: Annotated[
+        str,
+        matching(r"(?!0*\.?0*\s*%)[0-9]{1,2}(\.[0-9]{1,6})?\s*%", "a percentage"),
+        Field(description='write a percentage above 0 and below 100 in quotes: until = "1%"'),
+    ]
+
+    @model_validator(mode="after")
+    def _can_decide(self) -> Repeats:
+        from dlperf_hpc.model.stopping import looks
+
+        if self.min < FEWEST_REPEATS:
+            message = (
+                f"{self.min} is below {FEWEST_REPEATS}: the smallest and the largest of fewer runs"
+            )
+            message += " hold the median with less than 95 %, so that no interval can be stated"
+            raise refusal(Issue("min", message, f"write {FEWEST_REPEATS} or more"))
+        if self.max < self.min:
+            raise refusal(Issue("max", f"{self.max} is below min, which is {self.min}"))
+        if self.max > self.min and len(looks(self.min, self.max)) == 1:
+            message = f"{self.max} runs give no narrower interval than {self.min}, which is min"
+            raise refusal(Issue("max", message, "write twice as many as min"))
+        return self
+
+    @property
+    def rule(self) -> Until:
+        """The table in numbers."""
+        return Until(self.min, self.max, float(self.until.rstrip("% ")) / 100)
+
+
 class _Override(_SweepTable):
     when: dict[str, Any] = {}
     set: dict[str, Any] = {}
@@ -88,6 +122,7 @@ class SweepFile(_SweepTable):
     ]
     repeats: Annotated[int, Field(ge=1, le=1000)] = 7
     repeats_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
+    budget_node_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     base: str | None = None
     site: str | None = None
     cluster: Literal["auto", "slurm", "local"] = "auto"

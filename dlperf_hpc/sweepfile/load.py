@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import time
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,14 @@ from typing import Any
 from pydantic import ValidationError
 
 from dlperf_hpc.errors import MOST_LISTED, Issue, SpecError, nearest, toml_text
-from dlperf_hpc.model.case import Case, Limits, Measure, Topology
-from dlperf_hpc.sweepfile.casetables import DEFAULT_TIME_LIMIT, SweepFile, no_topology, read_tables
+from dlperf_hpc.model.case import Case, Limits, Measure, Topology, Until
+from dlperf_hpc.sweepfile.casetables import (
+    DEFAULT_TIME_LIMIT,
+    Repeats,
+    SweepFile,
+    no_topology,
+    read_tables,
+)
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.expand import expand
 from dlperf_hpc.sweepfile.keys import KEYS, key_hint, topology_issue
@@ -35,7 +41,8 @@ _CLOCK = re.compile(
 @dataclass(frozen=True)
 class Sweep:
     """A sweep that holds: every case in it can be asked of a scheduler. ``time_limit_s`` is of one
-    run, by topology. ``repeats_per_job`` divides ``repeats`` and counts on a cluster only.
+    run, by topology. ``repeats_per_job`` divides ``repeats`` and counts on a cluster only. With
+    ``until`` there are ``repeats`` of each case at first, and what is measured decides on more.
     ``notes`` are odd in the file but may be meant. ``programs`` are those of its cases, by name."""
 
     name: str
@@ -52,6 +59,8 @@ class Sweep:
     cases: tuple[Case, ...]
     notes: tuple[str, ...] = ()
     repeats_per_job: int = 1
+    budget_node_hours: float | None = None
+    until: Until | None = None
     programs: Mapping[str, UserProgram] = field(default_factory=dict)
 
 
@@ -174,6 +183,24 @@ def _read_file(tables: dict[str, Any]) -> tuple[SweepFile, list[Issue]]:
                 _remove(kept, item["loc"])
         kept.setdefault("topologies", ["1n1g"])
         return SweepFile.model_validate(kept), issues
+
+
+def _read_repeats(tables: dict[str, Any]) -> tuple[dict[str, Any], Until | None, list[Issue]]:
+    """The tables with the fewest repeats in place of a table of repeats, and what it says."""
+    given = tables.get("repeats")
+    if not isinstance(given, dict):
+        return tables, None, []
+    try:
+        until = Repeats.model_validate(given).rule
+    except ValidationError as error:
+        found = issues_of(error, Repeats)
+        issues = [replace(each, where=f"repeats.{each.where}".strip(".")) for each in found]
+        return {**tables, "repeats": 1}, None, issues
+    if tables.get("repeats_per_job", 1) != 1:
+        message = "repeats of one job share their nodes, and do not decide how many it takes"
+        issue = Issue("repeats_per_job", message, "leave it out, or write repeats = N")
+        return {**tables, "repeats": until.min, "repeats_per_job": 1}, until, [issue]
+    return {**tables, "repeats": until.min}, until, []
 
 
 def _elsewhere(tables: Iterable[str]) -> dict[str, str]:
@@ -303,7 +330,10 @@ def load_sweep(
         hint = "begin with a copy of a ready sweep: `dlperf init .` makes one"
         raise SpecError(str(path), [Issue("file", "is empty: it has no key", hint)])
     flat = flat_case_tables(tables)
-    file, issues = _read_file(apply_overrides(flat, overrides or {}, SweepFile.model_fields))
+    given = apply_overrides(flat, overrides or {}, SweepFile.model_fields)
+    given, until, of_repeats = _read_repeats(given)
+    file, issues = _read_file(given)
+    issues += of_repeats
     reading = _Reading(file, issues, tables.get("topologies"))
     base, limits, per_job = reading.base(), reading.time_limits(), reading.repeats_per_job()
     registry, of_programs = with_programs(file, path, programs, registry, formats)
@@ -336,6 +366,8 @@ def load_sweep(
         cases=tuple(expansion.cases),
         notes=(*reading.notes, *expansion.notes),
         repeats_per_job=per_job,
+        budget_node_hours=file.budget_node_hours,
+        until=until,
         programs={name: own[name] for name in frameworks if name in own},
     )
 

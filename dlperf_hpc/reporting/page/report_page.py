@@ -17,6 +17,7 @@ from dlperf_hpc.analysis.speedup import DEFAULT_BASE, series_name
 from dlperf_hpc.errors import at_most, listed, number_of, printable
 from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import Status
+from dlperf_hpc.model.stopping import label
 from dlperf_hpc.reporting.contents import FlagRow, Report, json_text
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.node_tables import nodes_of, sentences
@@ -119,7 +120,8 @@ def _facts(visible: VisibleReport) -> tuple[tuple[str, str], ...]:
         "Base of speedup": visible.base or f"none: {report.base or DEFAULT_BASE} has no run",
         "Measured": span([*starts[:1], *ends[-1:]]),
         "Site": report.site,
-        "Node-hours": cost_text(report.cost).partition(": ")[2].strip(),
+        "Node-hours": cost_text(report.cost, report.budget).partition(": ")[2].strip(),
+        "Repeats": label(report.until) if report.until else "",
         "Nodes": listed(report.hosts, MOST_NAMED),
         "Alike in all cases": "; ".join(alike),
         "Source": report.source,

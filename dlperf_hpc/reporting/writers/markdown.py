@@ -9,6 +9,7 @@ from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
 from dlperf_hpc.errors import at_most, number_of
 from dlperf_hpc.model.result import TOKENS_PER_S, RunResult, Status, own_unit
 from dlperf_hpc.model.statistics import Sample
+from dlperf_hpc.model.stopping import label
 from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.prediction_tables import page_table
 from dlperf_hpc.reporting.report_tables import (
@@ -86,6 +87,7 @@ def _method(report: Report) -> str:
         "Speedup: ratio of medians to the base of the same series; its interval is [low / base "
         "high, high / base low]. Efficiency: speedup / (devices / devices of the base)",
     ]
+    lines += [f"Repeats: {label(report.until)}"] if report.until else []
     return _section("How it was measured", (f"- {line}" for line in lines))
 
 

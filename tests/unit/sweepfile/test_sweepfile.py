@@ -437,7 +437,7 @@ def row(name: str) -> list[str]:
 
 
 def test_the_page_has_every_key_with_its_default() -> None:
-    models = (SweepFile, casetables._Measure, casetables._Limits)
+    models = (SweepFile, casetables.Repeats, casetables._Measure, casetables._Limits)
     defaults = {
         name: field.default for model in models for name, field in model.model_fields.items()
     }
@@ -458,7 +458,7 @@ def test_the_pages_tables_are_what_is_declared() -> None:
 
 
 def test_the_pages_rows_are_keys_that_exist() -> None:
-    models = (SweepFile, casetables._Measure, casetables._Limits)
+    models = (SweepFile, casetables.Repeats, casetables._Measure, casetables._Limits)
     names = {name for table in models for name in table.model_fields} | {*KEYS}
     known = registry()
     names |= {*known.backends, *known.workloads}
