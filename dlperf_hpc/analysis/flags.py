@@ -116,10 +116,12 @@ FLAGS: Mapping[str, str] = {
 
 @dataclass(frozen=True)
 class Flag:
-    """One of :data:`FLAGS` by its name, and the sentence, with the figures, that goes with it."""
+    """One of :data:`FLAGS` by its name, and the sentence, with the figures, that goes with it.
+    ``size`` is how far off its figure is, a signed fraction; None for a flag without one."""
 
     name: str
     note: str
+    size: float | None = None
 
 
 def of_sample(sample: Sample | None, unit: str, usual: float | None) -> list[Flag]:
@@ -134,7 +136,7 @@ def of_sample(sample: Sample | None, unit: str, usual: float | None) -> list[Fla
         found.append(Flag("bimodal", _groups_note(sample, split, unit)))
     for value, off in outliers(sample.values, usual):
         note = f"{value:.2f} {unit} is {100 * off:+.1f} % off the median of the others, but counted"
-        found.append(Flag("outlier", note))
+        found.append(Flag("outlier", note, off))
     return found
 
 
@@ -446,4 +448,5 @@ def of_efficiency(efficiency: float | None, interval: Interval | None, growth: f
     if (efficiency if interval is None else interval.low) <= low:
         return []
     advice = "look for windows without optimizer steps, a slow base, or settings that differ"
-    return [Flag("super-linear", f"efficiency {efficiency:.3f}, {text}; {advice}")]
+    note = f"efficiency {efficiency:.3f}, {text}; {advice}"
+    return [Flag("super-linear", note, efficiency - 1)]

@@ -7,7 +7,7 @@ computed here, once; how a figure is shown is the writer's.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -46,25 +46,6 @@ class FlagRow:
     about: Mapping[str, Sequence[CaseSummary]]
 
 
-def _furthest(summary: CaseSummary) -> float:
-    """How far the furthest outlier lies from the median."""
-    sample = summary.sample
-    values = () if sample is None else sample.outliers
-    found = (value / sample.median - 1 for value in values if sample is not None)
-    return max(found, key=abs, default=0.0)
-
-
-def _no_size(summary: CaseSummary) -> float:
-    return 0.0
-
-
-_SIZES: Mapping[str, Callable[[CaseSummary], float]] = {
-    "outlier": _furthest,
-    "super-linear": lambda summary: (summary.efficiency or 1.0) - 1,
-}
-"""The size of a flag, where it has one."""
-
-
 def flag_rows(cases: Sequence[CaseSummary]) -> tuple[FlagRow, ...]:
     """A row for each flag that some case has: that of most cases first, of as many the gravest."""
     about: dict[str, dict[str, list[CaseSummary]]] = {}
@@ -79,9 +60,9 @@ def flag_rows(cases: Sequence[CaseSummary]) -> tuple[FlagRow, ...]:
 
 
 def _flag_row(name: str, about: Mapping[str, Sequence[CaseSummary]], of: int) -> FlagRow:
-    size = _SIZES.get(name, _no_size)
-    largest = {note: max((size(s) for s in members), key=abs) for note, members in about.items()}
-    notes = sorted(about, key=lambda note: (-abs(largest[note]), -len(about[note])))
+    found = (flag for members in about.values() for s in members for flag in s.evidence)
+    sizes = {flag.note: flag.size for flag in found if flag.size is not None and flag.name == name}
+    notes = sorted(about, key=lambda note: (-abs(sizes.get(note, 0.0)), -len(about[note])))
     ids = {id(summary) for members in about.values() for summary in members}
     known = name in FLAGS
     return FlagRow(
@@ -90,7 +71,7 @@ def _flag_row(name: str, about: Mapping[str, Sequence[CaseSummary]], of: int) ->
         meaning=FLAGS.get(name, ""),
         cases=len(ids),
         of=of,
-        largest=largest[notes[0]] if name in _SIZES else None,
+        largest=sizes.get(notes[0]),
         about={note: about[note] for note in notes},
     )
 

@@ -289,8 +289,8 @@ def _tables(
     hidden: list[str] = []
     across = overview(report)
     if across is not None:
-        shown, rows = room.cut(_overview(across, width))
-        parts += [drawn(shown), ""]
+        table, rows = room.cut(_overview(across, width))
+        parts += [drawn(table), ""]
         hidden += [f"{rows} series of the first table"] * (rows > 0)
     left_out: dict[str, None] = {}
     tables = rows = 0

@@ -264,10 +264,10 @@ _REST: Sequence[Column[CaseSummary]] = (
 
 def case_table(visible: VisibleReport) -> Table[CaseSummary]:
     """A row for each case. Other units are folded away where the first one tells of all cases."""
-    cases, (first, *others) = visible.cases, visible.units or (SAMPLES_PER_S,)
+    cases, (first, *more) = visible.cases, visible.units or (SAMPLES_PER_S,)
     columns = [*_HEAD, *_SPEEDUP, *_speeds(first, first=True), _RUNS]
     every = all(first in case.samples for case in cases if case.samples)
-    for unit in others:
+    for unit in more:
         columns += _speeds(unit, first=False, rank=FOLDED if every else 1)
     columns += _REST
     if len({case.series for case in cases}) == 1:
