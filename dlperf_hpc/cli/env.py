@@ -77,7 +77,7 @@ def _env(arguments: argparse.Namespace) -> int:
     if arguments.name not in known:
         name = arguments.name or ""
         hint = nearest(name, known) or f"there are: {', '.join(known)}"
-        if name in ("torch", "pytorch", "ddp"):
+        if name in ("torch", "pytorch", "ddp", "fsdp"):
             hint = f"PyTorch needs none; type {arguments.python} -m pip install torch numpy"
         raise usage_error("env make", f"there is no recipe {name!r}", hint)
     return _make(arguments)

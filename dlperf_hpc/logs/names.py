@@ -27,7 +27,7 @@ _ARCHIVE = re.compile(r"\.(?:zip|tar|tgz|tar\.[a-z0-9]{2,3})!", re.IGNORECASE)
 _ENDING = re.compile(r"\.(?:log|txt|out|err|jsonl?)\Z", re.IGNORECASE)
 _ATTEMPT = re.compile(r"\.attempt[0-9]{1,6}(?:\.rank[0-9]{1,6})?\Z")
 _HOMES = frozenset(("home", "users"))  # a folder in one is somebody's name
-_OWN_FRAMEWORK = "ddp"  # as a folder only
+_OWN_FRAMEWORKS = ("ddp", "fsdp")  # as folders only
 
 # --- words: each is a setting, a tag, both, or means nothing
 
@@ -274,8 +274,8 @@ def _folders(folders: list[str], name: _Part) -> Iterator[_Part]:
     model, framework, anchored = name.first("model"), False, name.strength > 0
     placed = False  # the folder below is a topology or a batch size
     for folder, above in _with_above(folders):
-        if folder.lower() == _OWN_FRAMEWORK and anchored:  # above it is a sweep's name
-            yield _Part([("framework", _OWN_FRAMEWORK)])
+        if folder.lower() in _OWN_FRAMEWORKS and anchored:  # above it is a sweep's name
+            yield _Part([("framework", folder.lower())])
             return
         part = _folder(folder, model, placed and not framework and _is_framework(above))
         if part is None:
@@ -327,7 +327,7 @@ def _is_of_another_model(part: _Part, model: str | None) -> bool:
 def _is_framework(folder: str) -> bool:
     part = _read(folder)
     named = "framework" in part.names() and not part.unrecognised and "model" not in part.names()
-    return named or folder.lower() == _OWN_FRAMEWORK
+    return named or folder.lower() in _OWN_FRAMEWORKS
 
 
 def _model_folder(folder: str, model: str | None) -> _Part:

@@ -63,7 +63,8 @@ class Window:
     does; noise can make it negative. ``attention`` has the kernels of one iteration of the warm-up,
     joined by ``+``. Of a compiled model ``graphs`` and ``graph_breaks`` are those until the window
     ended, ``recompiles`` those in it: the most of any rank. ``interrupted_s`` is the longest that a
-    rank stood still."""
+    rank stood still. ``parameter_bytes``, ``gradient_bytes`` (as an optimizer step reads them) and
+    ``optimizer_bytes`` are the most that any rank held of these between two iterations."""
 
     warmup: int
     iterations: int
@@ -91,6 +92,9 @@ class Window:
     graph_breaks: int | None = None
     recompiles: int | None = None
     interrupted_s: float | None = None
+    parameter_bytes: int | None = None
+    gradient_bytes: int | None = None
+    optimizer_bytes: int | None = None
 
     @property
     def samples_per_s(self) -> float:

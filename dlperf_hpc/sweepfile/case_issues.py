@@ -48,8 +48,9 @@ def _backend_issues(
         ("data", backend.data_sources),
     ):
         if full[key] not in offered:
-            there = ", ".join(offered)
-            yield Issue(key, f"{backend.name} has no {full[key]!r} (it has {there})")
+            there = f"{backend.name} has no {full[key]!r} (it has {', '.join(offered)})"
+            why = backend.refused.get(full[key])
+            yield Issue(key, f"{there}: {why}" if why else there)
     if full["mode"] not in backend.modes:
         yield _no_mode(full["mode"], backend)
     if full["precision"] == "fp16" and full["device"] == "cpu":

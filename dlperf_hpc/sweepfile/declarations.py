@@ -24,7 +24,8 @@ class BackendDeclaration:
     imports beside ``library``; the log has the version of the first, or of ``library``, under
     ``framework_name`` (``library`` where it is empty). ``modes`` are those of
     :data:`~dlperf_hpc.model.case.MODES` that it can run; ``one_per_node``: one process may drive
-    all GPUs of a node. ``check(case)`` gives (key, message) for what the back end cannot do of a
+    all GPUs of a node. ``refused`` says of precisions and optimizers that it lacks why, by their
+    names. ``check(case)`` gives (key, message) for what the back end cannot do of a
     case whose values hold one by one."""
 
     name: str
@@ -39,6 +40,7 @@ class BackendDeclaration:
     framework_name: str = ""
     one_per_node: bool = False
     modes: tuple[str, ...] = ("eager",)
+    refused: Mapping[str, str] = field(default_factory=dict)
     check: Callable[[Case], Iterable[tuple[str, str]]] | None = None
 
 

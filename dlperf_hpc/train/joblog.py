@@ -293,6 +293,7 @@ def end_ok(attempt: Attempt, measured: Measured, checkpoint: Checkpoint | None =
         "detail": {
             **measurement.detail(measured.windows, measurement.mean_losses(measured.windows)),
             "rank_compute_ms": list(measured.communication.rank_ms),
+            **measurement.state_bytes(measured.windows),
         },
         "packages": packages(),
         "window_opened": utc(max(w.opened for w in measured.windows)),

@@ -34,6 +34,8 @@ from dlperf_hpc.model.statistics import drift, is_steady
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
 
+STATE_BYTES = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
+"""What a rank holds of what is trained: figures of a window's ``execution``."""
 _FEWEST = 2  # steps with and without all-reduce, each, that there must be room for
 _MOST_OF_WINDOW = 0.1
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while a machine sleeps
@@ -289,8 +291,8 @@ def figures(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dic
 def _executions(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How all ranks ran the model: every kernel that was seen, and the most of each count."""
     counts = {
-        name: max((each[name] for each in ranks if name in each), default=None)
-        for name in ("graphs", "graph_breaks", "recompiles")
+        name: max((each[name] for each in ranks if each.get(name) is not None), default=None)
+        for name in ("graphs", "graph_breaks", "recompiles", *STATE_BYTES)
     }
     return {"attention": kernels(each.get("attention") for each in ranks), **counts}
 
@@ -303,6 +305,12 @@ def detail(windows: Sequence[RankTimes], losses: Sequence[float | None]) -> dict
         "rank_step_ms": [[round(1e3 * t, 3) for t in window.step_times] for window in windows],
         "rank_memory_mb": [window.memory_mb for window in windows],
     }
+
+
+def state_bytes(windows: Sequence[MeasuredWindow]) -> dict[str, list[int | None]]:
+    """What the record holds of each rank's :data:`STATE_BYTES`, where any is known."""
+    found = {f"rank_{name}": [each.execution.get(name) for each in windows] for name in STATE_BYTES}
+    return {name: values for name, values in found.items() if any(values)}
 
 
 @dataclass(frozen=True)

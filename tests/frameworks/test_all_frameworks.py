@@ -23,6 +23,7 @@ from dlperf_hpc.records.record import read_record
 SWEEPS = ROOT / "sweeps"
 ENVIRONMENTS = {
     "ddp": "default",
+    "fsdp": "default",
     "deepspeed": "deepspeed",
     "tensorflow": "tensorflow",
     "horovod-torch": "horovod",
@@ -30,6 +31,7 @@ ENVIRONMENTS = {
 }
 NAMES = {
     "ddp": "PyTorch",
+    "fsdp": "PyTorch",
     "deepspeed": "DeepSpeed",
     "tensorflow": "TensorFlow",
     "horovod-torch": "Horovod",

@@ -16,6 +16,7 @@ SCRIPT = SUPPORT / "checkpoint_checks.py"
 BACKENDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ddp": ("torch", "ddp", {}),
     "placed": ("torch", "ddp", {"optimizer_placement": True}),
+    "fsdp": ("torch", "fsdp", {}),
     "deepspeed": ("deepspeed", "deepspeed", {"zero_stage": 3}),
     "horovod-torch": ("horovod", "horovod-torch", {}),
     "tensorflow": ("tensorflow", "tensorflow", {}),

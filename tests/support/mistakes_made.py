@@ -334,7 +334,8 @@ dlperf cancel logs/first --force                 | leave it out
 """
 _KEYS = """
 framework = "torch"                       | 'ddp'
-framework = "fsdp"                        | deepspeed, [program.NAME]
+framework = "fsdp2"                       | 'fsdp'
+cpu_offload = true                        | deepspeed_config
 framework = "jax"                         | [program.NAME]
 model = "resnet50"                        | [program.NAME]
 model = "bert-large-uncased"              | 'bert-large'

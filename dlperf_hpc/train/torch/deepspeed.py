@@ -118,11 +118,13 @@ class DeepSpeedSession(TorchSession):
         """(optimizer steps, skipped ones) in the window; the engine counts the skipped."""
         return self._optimizer_steps, self.engine.skipped_steps - self._skipped_before
 
-    def fingerprint(self) -> float:
-        """Sum of magnitudes over what this rank holds of the parameters, in double precision."""
-        with torch.no_grad():
-            held = _held(self.module.parameters())
-            return float(sum(p.abs().sum(dtype=torch.float64) for p in held))
+    def held(self) -> Iterable[torch.Tensor]:
+        """A parameter that ZeRO-3 has spread is empty between its uses; its part lies beside it."""
+        return (getattr(p, "ds_tensor", p) for p in self.module.parameters())
+
+    def state_bytes(self) -> dict[str, int | None]:
+        """Not known: besides these DeepSpeed keeps fp32 copies and buffers of its own."""
+        return {}
 
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, size; DeepSpeed's configuration as in its own file."""
@@ -143,8 +145,3 @@ class DeepSpeedSession(TorchSession):
         """Let the engine go, and leave the process group."""
         self.engine.destroy()
         self.deepspeed.comm.destroy_process_group()
-
-
-def _held(parameters: Iterable[torch.nn.Parameter]) -> Iterable[torch.Tensor]:
-    """A parameter that ZeRO-3 has spread is empty between its uses; its part lies beside it."""
-    return (getattr(parameter, "ds_tensor", parameter) for parameter in parameters)

@@ -9,7 +9,7 @@ import datetime
 import os
 import resource
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +35,7 @@ from dlperf_hpc.train.torch.device import (
 from dlperf_hpc.train.torch.optimizers import set_lr
 
 # Longer than any limit of the watchdog's: torch would abort first, and nothing be written down.
-_TIMEOUT = datetime.timedelta(days=1)
+TIMEOUT = datetime.timedelta(days=1)
 _KERNELS = {
     "aten::_scaled_dot_product_flash_attention": "flash",
     "aten::_scaled_dot_product_flash_attention_for_cpu": "flash",
@@ -49,7 +49,7 @@ _KERNELS = {
 def join(world: World, device: torch.device) -> None:
     """Form the process group; a process that measures several models in turn has one already."""
     if not dist.is_initialized():
-        bandwidth.join(world.comm, world.address, device, timeout=_TIMEOUT)
+        bandwidth.join(world.comm, world.address, device, timeout=TIMEOUT)
 
 
 def attention_of(work: Callable[[], object]) -> str | None:
@@ -88,6 +88,7 @@ class TorchSession(Resumable):
     :meth:`write_state` and :meth:`read_state` itself."""
 
     model: Any  # as it is called
+    module: torch.nn.Module
     optimizer: Any  # torch's, or a library's around it
     scaler: torch.amp.GradScaler
 
@@ -98,7 +99,7 @@ class TorchSession(Resumable):
         self.place = take_place(case, uuid_of(self.device))
         set_precision(case, self.device)
         torch.manual_seed(case.seed)
-        self.module: torch.nn.Module = workload.build("torch", case).to(self.device)
+        self.module = self.placed(workload.build("torch", case))
         torch.manual_seed(case.seed * 1_000_003 + world.rank)  # dropout is each rank's own
         self.parameters = sum(p.numel() for p in self.module.parameters())
         self._feed = open_feed(case, world, workload, self._host_tensors)
@@ -110,7 +111,12 @@ class TorchSession(Resumable):
         self._reducing = True
         self._loss = torch.zeros((), device=self.device)
         self._attention: str | None = None
+        self._gradient_bytes: int | None = None
         self._compiled_at_first = compiled_so_far()
+
+    def placed(self, module: torch.nn.Module) -> torch.nn.Module:
+        """The whole model on this rank's device."""
+        return module.to(self.device)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """Where a forward pass computes in bf16 or fp16, and nothing in full precision."""
@@ -156,6 +162,9 @@ class TorchSession(Resumable):
         """The optimizer's step, with the rate of the schedule."""
         # Not _optimizer_steps: a window counts its own from 0.
         set_lr(self.optimizer, self.case, self._micro_steps // self.case.accumulation - 1)
+        if self._gradient_bytes is None:  # later ones are as large
+            gradients = [p.grad for p in self.module.parameters() if p.grad is not None]
+            self._gradient_bytes = bytes_of(gradients)
         clip = self.case.optimizer.grad_clip
         if clip:
             self.scaler.unscale_(self.optimizer)
@@ -202,9 +211,25 @@ class TorchSession(Resumable):
         return self._optimizer_steps, int(self._skipped.item())
 
     def fingerprint(self) -> float:
-        """Sum of magnitudes over all parameters, in double precision."""
+        """Sum of magnitudes over what this rank holds of the parameters, in double precision."""
         with torch.no_grad():
-            return float(sum(p.abs().sum(dtype=torch.float64) for p in self.module.parameters()))
+            return float(sum(p.abs().sum(dtype=torch.float64) for p in self.held()))
+
+    def held(self) -> Iterable[torch.Tensor]:
+        """What this rank holds of the parameters, between two iterations."""
+        return map(local, self.module.parameters())
+
+    def state_bytes(self) -> dict[str, int | None]:
+        """Bytes that this rank holds of parameters, of gradients as an optimizer step reads them,
+        and of the optimizer's state."""
+        # A placed optimizer's own half updates this rank's share, and has its state.
+        states = getattr(self.optimizer, "optim", self.optimizer).state.values()
+        moments = [t for state in states for t in state.values() if torch.is_tensor(t)]
+        return {
+            "parameter_bytes": bytes_of(self.held()),
+            "gradient_bytes": self._gradient_bytes,
+            "optimizer_bytes": bytes_of(moments),
+        }
 
     def memory_mb(self) -> float:
         """Peak of the CUDA allocator, or of the process's resident set; MiB."""
@@ -230,9 +255,9 @@ class TorchSession(Resumable):
         self._attention = attention_of(self.iterate)
 
     def execution(self) -> dict[str, Any]:
-        """How the model was run: the attention kernel that was seen, and of one that is compiled
-        its graphs, graph breaks, and graphs that were made since the window was opened."""
-        execution: dict[str, Any] = {"attention": self._attention}
+        """How the model was run: the attention kernel that was seen, what this rank held, and of a
+        compiled one its graphs, graph breaks, and graphs made since the window was opened."""
+        execution: dict[str, Any] = {"attention": self._attention, **self.state_bytes()}
         if self.case.mode != MODES[0]:
             graphs, breaks = compiled_so_far()
             graphs_at_first, breaks_at_first = self._compiled_at_first
@@ -263,6 +288,17 @@ class TorchSession(Resumable):
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""
         return {**device_facts(self.device), **self.place, **self.training_facts()}
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a tensor that is spread over ranks (DTensor); any other as it is."""
+    part: torch.Tensor = getattr(tensor, "to_local", lambda: tensor)()
+    return part
+
+
+def bytes_of(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of what this rank holds of these tensors."""
+    return sum(part.numel() * part.element_size() for part in map(local, tensors))
 
 
 def random_states(device: torch.device) -> list[torch.Tensor]:

@@ -66,8 +66,16 @@ def test_every_key_that_a_hint_names_is_one() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "says"),
     [
-        ("framework", "pytorch", "write 'ddp'; with torch train also: deepspeed, horovod-torch"),
-        ("framework", "Torch", "write 'ddp'; with torch train also: deepspeed, horovod-torch"),
+        (
+            "framework",
+            "pytorch",
+            "write 'ddp'; with torch train also: deepspeed, fsdp, horovod-torch",
+        ),
+        (
+            "framework",
+            "Torch",
+            "write 'ddp'; with torch train also: deepspeed, fsdp, horovod-torch",
+        ),
         ("framework", "tf", "write 'tensorflow'; with tensorflow train also: horovod-tensorflow"),
         ("framework", "tensorflow2", "write 'tensorflow'"),
         ("framework", "hvd", "write one of 'horovod-torch', 'horovod-tensorflow'"),
