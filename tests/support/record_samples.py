@@ -49,7 +49,11 @@ def timed(ranks: int = 2, iterations: int = 6, seconds: float = 0.05) -> list[Me
                 moved=True,
                 data_wait_s=1e-3 / 7,
                 memory_mb=513.78515625,
-                execution={"attention": "math", "graphs": 3, "graph_breaks": 0, "recompiles": 0},
+                execution={
+                    **{"attention": "math", "graphs": 3, "graph_breaks": 0, "recompiles": 0},
+                    **{"parameter_bytes": 4000 + rank, "gradient_bytes": 4000},
+                    **{"optimizer_bytes": 8000},
+                },
             )
         )
     return windows

@@ -19,7 +19,8 @@ from dlperf_hpc.records.record import read_record
 from dlperf_hpc.train.torch.fsdp import shards_of
 
 SCRIPT = SUPPORT / "mpi_fsdp_checks.py"
-PARAMETERS = 4_434_242  # of bert-tiny
+BERT_TINY = 4_434_242  # parameters
+SMALLER = BERT_TINY - (30_528 - 1024) * 129  # with the vocabulary that the checks give it
 Found = dict[str, list[dict[str, Any]]]
 
 
@@ -51,29 +52,28 @@ def test_trains_as_ddp_does(
 
 @pytest.mark.parametrize(("ranks", "shard"), WAYS)
 def test_a_rank_holds_its_share(found: dict[int, Found], ranks: int, shard: str) -> None:
-    """Of bert-tiny, whose smallest tensors (two rows) cannot be spread over four ranks."""
+    """Though the smallest tensors (two rows) cannot be spread over four ranks."""
     degree = 2 if shard == "node" else ranks
     for row in found[ranks]["like_ddp"]:
         whole, share = row["ddp 4"]["bytes"], row[f"{shard} 4"]["bytes"]
-        assert whole["parameter_bytes"] == whole["gradient_bytes"] == 4 * PARAMETERS
-        assert whole["optimizer_bytes"] == pytest.approx(8 * PARAMETERS, rel=1e-4)
+        assert whole["parameter_bytes"] == whole["gradient_bytes"] == 4 * SMALLER
+        assert whole["optimizer_bytes"] == pytest.approx(8 * SMALLER, rel=1e-4)
         for name, size in whole.items():
             assert share[name] == pytest.approx(size / degree, rel=0.05), name
         facts = row[f"{shard} 4"]["facts"]
-        assert facts["sharding_degree"] == degree and facts["parameters"] == PARAMETERS
+        assert facts["sharding_degree"] == degree and facts["parameters"] == SMALLER
         assert facts["replication_degree"] == ranks // degree
 
 
-@pytest.mark.parametrize(("ranks", "parts"), [(2, 2), (4, 2)])
-def test_a_new_session_goes_on_from_a_checkpoint(
-    found: dict[int, Found], ranks: int, parts: int
-) -> None:
+@pytest.mark.parametrize("ranks", [2, 4])
+def test_a_new_session_goes_on_from_a_checkpoint(found: dict[int, Found], ranks: int) -> None:
     """To the last bit, with dropout; as HSDP on four ranks, where each shard is written once."""
     for row in found[ranks]["goes_on"]:
         assert row["loaded"] == row["unbroken"] != row["before"]
         assert row["steps"] == 8
-        sharded = [name for name in row["files"] if name.endswith(".distcp")]
-        assert parts <= len(sharded) <= ranks and ".metadata" in row["files"]
+        sharded = [size for name, size in row["files"].items() if name.endswith(".distcp")]
+        assert len(sharded) == ranks and ".metadata" in row["files"]
+        assert sum(sharded) == pytest.approx(12 * SMALLER, rel=0.1)  # fp32, and two moments
 
 
 def test_bf16_computes_in_bf16_and_keeps_fp32(found: dict[int, Found]) -> None:
@@ -123,11 +123,11 @@ def test_a_sweep_of_it(tmp_path: Path) -> None:
     for topology, ranks in (("1n1g", 1), ("1n2g", 2)):
         result = place.results("sharded")[topology]
         assert result.status is Status.OK and result.window is not None
-        share = 4 * PARAMETERS / ranks
+        share = 4 * BERT_TINY / ranks
         assert result.window.parameter_bytes == pytest.approx(share, rel=0.05)
         assert result.window.gradient_bytes == result.window.parameter_bytes
         assert result.checkpoint is not None and result.checkpoint.load_s is not None
-        assert result.checkpoint.bytes == pytest.approx(12 * PARAMETERS, rel=0.05)
+        assert result.checkpoint.bytes == pytest.approx(12 * BERT_TINY, rel=0.05)
         assert (rows[topology]["framework"], rows[topology]["runs_ok"]) == ("fsdp", "1")
         record = read_record(RunPaths(place.directory("sharded"), result.run.id).record)
         assert record is not None

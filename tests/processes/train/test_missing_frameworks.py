@@ -23,6 +23,7 @@ except Exception as error:
     ("backend", "mends"),
     [
         ("ddp", f"{sys.executable} -m pip install torch numpy"),
+        ("fsdp", "python -m pip install 'torch>=2.6' numpy"),
         ("deepspeed", f"{sys.executable} -m pip install torch numpy"),
         ("tensorflow", "dlperf env make tensorflow"),
         ("horovod-torch", "dlperf env make horovod"),

@@ -37,7 +37,7 @@ def write(tmp_path: Path, lines: str, topology: str = "2n4g") -> Path:
         ('shard = "gpu"', "is invalid: write 'all' or 'node'"),
         ("bucket_mb = 50", "is no option of fsdp or gpt2-tiny (they have bind, checkpoint_activ"),
         ("zero_stage = 3", "is no option of fsdp or gpt2-tiny"),
-        ("cpu_offload = true", "fsdp keeps everything in the device's memory; deepspeed alone off"),
+        ("cpu_offload = true", "leave it out: fsdp keeps everything in the device's memory, and"),
     ],
 )
 def test_refused_with_the_reason(tmp_path: Path, lines: str, message: str) -> None:
