@@ -22,9 +22,9 @@ from session_checks import losses
 from dlperf_hpc.model.case import Case, Optimizer, Topology
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.registry import registry
-from dlperf_hpc.train.workloads import bert, gpt2
+from dlperf_hpc.train.workloads import bert, gpt2, llama3
 
-# Of both models: gathering a large embedding on CPUs is what would take the time here.
+# Of the models: gathering a large embedding on CPUs is what would take the time here.
 VOCABULARY = 1024
 STEPS = 20
 SMALL = {"model": "gpt2-tiny", "batch_size": 1, "seq_len": 8}
@@ -122,6 +122,14 @@ def half(world: World) -> dict[str, Any]:
     return {"losses": found, "kinds": sorted(kinds), "weights": sorted(weights)}
 
 
+def llama(world: World) -> dict[str, Any]:
+    """Three steps beside DDP's, in bf16 with activations computed twice: angles stay float32."""
+    small: dict[str, Any] = {**SMALL, "model": "llama3-tiny"}
+    found = {each: trained(world, each, 3, **small)["losses"] for each in ("ddp", "fsdp")}
+    small.update(precision="bf16", options={"checkpoint_activations": True})
+    return {**found, "half": trained(world, "fsdp", 3, **small)["losses"]}
+
+
 def optimizers(world: World) -> dict[str, Any]:
     """Four steps of each, beside DDP's."""
     found = {}
@@ -156,11 +164,13 @@ def ways(world: World) -> dict[str, Any]:
 
 
 ALWAYS: tuple[Callable[[World], Any], ...] = (like_ddp, goes_on)
-ON_TWO = (half, optimizers, ways)
+ON_TWO = (half, llama, optimizers, ways)
 
 if __name__ == "__main__":
     bert.SIZES["bert-tiny"] = replace(bert.SIZES["bert-tiny"], vocab=VOCABULARY)
     gpt2.SIZES["gpt2-tiny"] = replace(gpt2.SIZES["gpt2-tiny"], vocab=VOCABULARY)
+    llama3._ORDINARY = VOCABULARY
+    llama3.SIZES["llama3-tiny"] = replace(llama3.SIZES["llama3-tiny"], vocab=VOCABULARY)
     here = discover()
     checks = ALWAYS if here.size == 4 else (*ALWAYS, *ON_TWO)
     results = {check.__name__: here.gather(check(here)) for check in checks}

@@ -46,8 +46,10 @@ class FsdpSession(TorchSession):
         super().__init__(case, world, workload)
         join(world, self.device)
         self.mesh = mesh_over(shards_of(world.hosts, case.option("shard")), self.device)
-        if case.mode != MODES[0]:
+        if case.mode != MODES[0] and hasattr(self.module, "layers"):
             compiled(self.module, case, ranks=2)  # layer by layer, on one rank too
+        elif case.mode != MODES[0]:
+            self.module.compile()
         self.model = self._sharded()
         self.optimizer: torch.optim.Optimizer = build_optimizer(case.optimizer, self.module)
         if case.optimizer.name == "sgd":  # torch has no fused one for shards
@@ -61,20 +63,22 @@ class FsdpSession(TorchSession):
         return module
 
     def _sharded(self) -> FSDPModule:
-        policy = MixedPrecisionPolicy()
+        kinds: dict[str, Any] = {}
         if self.case.precision == "bf16":
-            policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
-        how: dict[str, Any] = {"mesh": self.mesh, "mp_policy": policy}
-        layers: Any = self.module.layers
-        for layer in layers:
-            fully_shard(
-                layer, reshard_after_forward=self.case.option("reshard_after_forward"), **how
-            )
+            kinds = {"param_dtype": torch.bfloat16, "reduce_dtype": torch.float32}
+        # What comes to a layer is bf16 already; what is float32 there (angles of Llama) stays so.
+        inner = MixedPrecisionPolicy(**kinds, cast_forward_inputs=False)
+        again = self.case.option("reshard_after_forward")
+        for layer in getattr(self.module, "layers", ()):
+            fully_shard(layer, mesh=self.mesh, mp_policy=inner, reshard_after_forward=again)
         # The backward pass begins with it: given back, it would be gathered again at once.
-        return fully_shard(self.module, reshard_after_forward=False, **how)
+        whole = MixedPrecisionPolicy(**kinds)
+        return fully_shard(
+            self.module, mesh=self.mesh, mp_policy=whole, reshard_after_forward=False
+        )
 
     def autocast(self) -> AbstractContextManager[Any]:
-        """None: the policy casts parameters and inputs of each layer."""
+        """None: what is gathered is cast, and the model's inputs."""
         return nullcontext()
 
     def reduction(self, last: bool) -> AbstractContextManager[None]:

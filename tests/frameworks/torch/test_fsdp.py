@@ -83,6 +83,12 @@ def test_bf16_computes_in_bf16_and_keeps_fp32(found: dict[int, Found]) -> None:
         assert row["kinds"] == ["torch.bfloat16"] and row["weights"] == ["torch.float32"]
 
 
+def test_llama_trains_as_in_ddp(found: dict[int, Found]) -> None:
+    for row in found[2]["llama"]:
+        assert row["fsdp"] == pytest.approx(row["ddp"], rel=1e-5)
+        assert row["half"] == pytest.approx(row["ddp"], rel=0.02) and row["half"] != row["fsdp"]
+
+
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
 def test_every_optimizer_is_that_of_ddp(found: dict[int, Found], name: str) -> None:
     for row in found[2]["optimizers"]:
