@@ -14,7 +14,7 @@ from dlperf_hpc.cli.messages import say
 from dlperf_hpc.errors import LedgerError, at_most, number_of
 
 if TYPE_CHECKING:
-    from dlperf_hpc.engines.budget import Choice, Usage
+    from dlperf_hpc.engines.budget import Fit, Usage
     from dlperf_hpc.model.case import Until
     from dlperf_hpc.model.result import RunResult
     from dlperf_hpc.records.collect import Collection as RunCollection
@@ -90,7 +90,7 @@ def select_again(
 
 def _chosen(
     arrays: Sequence[Array], ids: Collection[str], used: Usage, budget: float, where: str
-) -> tuple[Choice, list[str]]:
+) -> tuple[Fit, list[str]]:
     """What is submitted now, and lines on it. With ``where`` a SpecError if that is nothing."""
     from dlperf_hpc.engines.budget import RULE, choose, too_small
 

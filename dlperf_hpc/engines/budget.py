@@ -117,7 +117,7 @@ def _moment(text: str) -> float:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Fit:
     """What is left of a budget is enough for: the ids of ``runs`` that may be submitted now, which
     are taken to need ``hours``, and a line on each group of runs that are ``left_out``. Where
     nothing fits, ``hours`` are those of the smallest part of the plan."""
@@ -127,7 +127,7 @@ class Choice:
     left_out: tuple[str, ...]
 
 
-def choose(arrays: Sequence[Array], ids: Collection[str], used: Usage, left: float) -> Choice:
+def choose(arrays: Sequence[Array], ids: Collection[str], used: Usage, left: float) -> Fit:
     """Those runs of ``arrays`` with these ids that ``left`` node-hours are enough for, by
     :data:`RULE`; the repeats of one job stay together."""
     hours = {
@@ -140,8 +140,8 @@ def choose(arrays: Sequence[Array], ids: Collection[str], used: Usage, left: flo
     for kept in _steps(list(hours), max((array.repeats_per_job for array in arrays), default=1)):
         total = sum(map(hours.__getitem__, kept))
         if kept and total <= left * (1 + 1e-9):
-            return Choice(frozenset(run.id for run in kept), total, _left_out(hours, kept))
-    return Choice(frozenset(), total, _left_out(hours, ()))
+            return Fit(frozenset(run.id for run in kept), total, _left_out(hours, kept))
+    return Fit(frozenset(), total, _left_out(hours, ()))
 
 
 def _steps(runs: Sequence[Run], per_job: int) -> Iterator[list[Run]]:
@@ -170,7 +170,7 @@ def _left_out(hours: Mapping[Run, float], kept: Collection[Run]) -> tuple[str, .
     )
 
 
-def too_small(where: str, budget: float, choice: Choice, used: Usage) -> SpecError:
+def too_small(where: str, budget: float, choice: Fit, used: Usage) -> SpecError:
     """The error of a budget, or of the rest of one, that no part of a plan fits in."""
     message = (
         f"{budget:.6g} is too small, so that nothing is submitted: {used.text(budget)}, and the"
