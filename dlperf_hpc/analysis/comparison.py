@@ -135,6 +135,13 @@ class Compared:
     note: str = ""
     differences: tuple[Difference, ...] = ()
     unit: str = SAMPLES_PER_S
+    tolerance: float = TOLERANCE
+
+    @property
+    def one(self) -> bool:
+        """Whether the runs of both sides are as fast to the last digit: those of one measurement,
+        its archive or a copy."""
+        return bool(self.a and self.b and self.a.counted and self.a.speeds == self.b.speeds)
 
     @property
     def sides(self) -> dict[str, Subject]:
@@ -355,6 +362,8 @@ def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared
     notes = _lost(a, b) + _unknown(a, b)
     if outcome is RatioOutcome.TOO_FEW:
         notes.append(_too_few(a, b, interval, risk))
+    if outcome is RatioOutcome.SAME and interval and not interval.low <= 1 <= interval.high:
+        notes.append(_small(interval))
     return Compared(
         a=a,
         b=b,
@@ -365,7 +374,15 @@ def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared
         note="; ".join(notes),
         differences=differences(a.setup, b.setup),
         unit=unit,
+        tolerance=tolerance,
     )
+
+
+def _small(interval: Interval) -> str:
+    """Of a difference that is there, but within the tolerance: from how much to how much."""
+    least, most = sorted(100 * abs(1 - end) for end in (interval.low, interval.high))
+    word = "slower" if interval.high < 1 else "faster"
+    return f"{word} by {least:.2g} to {most:.2g} %, within the tolerance"
 
 
 def _in_other_units(a: Subject, b: Subject) -> Compared:

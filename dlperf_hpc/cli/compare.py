@@ -24,7 +24,7 @@ _DESCRIPTION = """\
 Compare the cases of B with those of A: the ratio of their median samples/s (tokens/s where that is
 all they have) with its interval, and an outcome. B/A above 1 means that B is faster. Exit code: 0
 no case is slower, 1 a case is slower (or has another outcome of --fail-on), 2 invalid request, or
-no case could be compared.
+no case could be compared, as where A and B are one measurement.
 """
 _EPILOG = """\
 A and B are a sweep's directory (logs/<sweep>), any directory of job logs, or the published results
@@ -39,6 +39,8 @@ A directory that is called published is written ./published.
 Two cases are compared if framework, model, precision, batch size, topology and tags are equal;
 --across names keys that need not be equal. docs/comparing.md explains the outcomes.
 """
+
+_FEWEST_ALIKE = 3  # runs; fewer may be as fast by chance, where a program prints few digits
 
 _FAIL_ON: Mapping[str, tuple[str, ...]] = {
     "slower": ("slower",),
@@ -133,9 +135,16 @@ def _hints(comparison: Comparison, a: Sequence[Subject], b: Sequence[Subject]) -
     """What to do if nothing could be compared."""
     from dlperf_hpc.analysis.comparison import nearest
 
+    both = [case for case in comparison.cases if case.a and case.b]
+    runs = sum(case.a.counted for case in both if case.a)
+    if all(case.one for case in both) and runs >= _FEWEST_ALIKE:
+        return [
+            "A and B are one: the runs of all cases that both have are as fast to the last digit (a"
+            " sweep and its archive, or a copy); give two measurements to compare"
+        ]
     if any(case.ratio is not None for case in comparison.cases):
         return []
-    if any(case.a and case.b for case in comparison.cases):
+    if both:
         return ["nothing was compared: no case has runs that count on both sides, in one unit"]
     lines = ["nothing was compared: no case of A matches a case of B"]
     near = nearest(a, b)
@@ -147,16 +156,6 @@ def _hints(comparison: Comparison, a: Sequence[Subject], b: Sequence[Subject]) -
             " results of one model on one kind of device"
         )
     return lines
-
-
-def _say_if_one(comparison: Comparison) -> None:
-    """Two directories with one set of figures are a sweep and its archive, or a copy of it."""
-    both = [(case.a, case.b) for case in comparison.cases if case.a and case.b]
-    if both and all(a.counted and a.speeds == b.speeds for a, b in both):
-        messages.say(
-            "note: A and B are one: the runs of all cases that both have are as fast to the last"
-            " digit (a sweep and its archive, or a copy); give two measurements to compare"
-        )
 
 
 def _in_short(side: Sequence[Subject]) -> str:
@@ -181,7 +180,6 @@ def _compare(arguments: argparse.Namespace) -> int:
     a, b = (analysis.pooled(_subjects(arguments, place) for place in side) for side in places)
     comparison = analysis.compare(a, b, tolerance, risk, across)
     hints = _hints(comparison, a, b)
-    _say_if_one(comparison)
     bad = set(itertools.chain(*(_FAIL_ON[word] for word in fail_on)))
     _show(arguments, comparison, sides, hints, bad)
     if hints:

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Identity, Subject
+from dlperf_hpc.analysis.machines import HARDWARE, Difference
 from dlperf_hpc.analysis.outcomes import RatioOutcome, band, error_of
 from dlperf_hpc.errors import listed
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, own_unit
@@ -91,6 +92,7 @@ def _speed_json(subject: Subject, name: str, unit: str) -> dict[str, float | Non
 
 def print_comparison(comparison: Comparison, hints: Sequence[str] = ()) -> None:
     """Print the tables, the count of outcomes and ``hints`` to standard output."""
+    table.print_tables([], first_lines(comparison))
     table.print_tables(comparison_tables(comparison), [*summary_lines(comparison), *hints])
 
 
@@ -102,18 +104,30 @@ def comparison_tables(comparison: Comparison) -> list[table.Table[Compared]]:
     ]
 
 
+def first_lines(comparison: Comparison) -> list[str]:
+    """What comes before the tables: in what A and B were not measured alike, hardware first."""
+    found: dict[str, list[str]] = {}
+    for case in comparison.cases:
+        for each in case.differences:
+            found.setdefault(each.what, []).append(_values(each))
+    if not found:
+        return []
+    lines = [f"A and B were not measured alike: {', '.join(found)} differ, see below"]
+    if HARDWARE in found:
+        values = listed(tuple(dict.fromkeys(found[HARDWARE])), _MOST_LISTED, "; ")
+        lines.insert(0, f"different hardware: {values}; no outcome is that of the software alone")
+    return lines
+
+
 def summary_lines(comparison: Comparison) -> list[str]:
     """The count of every outcome, the rule that gave it, and what is not in the tables."""
     counts = [f"{v.value} {comparison.count(v)}" for v in RatioOutcome if comparison.count(v)]
     low, high = band(comparison.tolerance)
     lines = [
         ", ".join(counts) or "no cases",
-        f"same: B/A from {low:.4g} to {high:.4g} (tolerance {_percent(comparison.tolerance)}); "
+        f"same: B/A from {low:.6g} to {high:.6g} (tolerance {_percent(comparison.tolerance)}); "
         f"an outcome may be wrong {_percent(comparison.risk)} of the time at most",
     ]
-    kinds = dict.fromkeys(each.what for case in comparison.cases for each in case.differences)
-    if kinds:
-        lines.append(f"A and B were not measured alike: {', '.join(kinds)} differ, see above")
     if comparison.unmatched_published:
         lines.append(f"{comparison.unmatched_published} published figures have no like here")
     return lines
@@ -161,7 +175,21 @@ def _runs(side: Subject | None, published: str) -> str:
 
 def _range(case: Compared) -> str:
     found = case.interval
-    return "" if found is None else f"{_ratio(found.low)}-{_ratio(found.high)}"
+    if found is None:
+        return ""
+    return "-".join(_deciding(end, case.tolerance) for end in (found.low, found.high))
+
+
+def _deciding(value: float, tolerance: float) -> str:
+    """With as many digits as show on which side of 1, and of an end of the band, it lies."""
+    for form in (_ratio, "{:.4f}".format, "{:.5f}".format, "{:.6f}".format):
+        text = form(value)
+        ends = (*band(tolerance), 1.0)
+        if all(
+            (float(text) < end, float(text) > end) == (value < end, value > end) for end in ends
+        ):
+            break
+    return text
 
 
 def _median(side: Subject | None, case: Compared) -> str:
@@ -234,13 +262,16 @@ def values_in_short(values: Sequence[str]) -> str:
     return listed(values, _MOST_LISTED, " + ")
 
 
+def _values(difference: Difference) -> str:
+    return f"A {values_in_short(difference.a)}, B {values_in_short(difference.b)}"
+
+
 def _differing(cases: Sequence[Compared]) -> list[str]:
     """In what A and B are not alike, each once, with the cases if it is not all of them."""
     found: dict[tuple[str, str], list[str]] = {}
     for case in cases:
         for each in case.differences:
-            text = f"A {values_in_short(each.a)}, B {values_in_short(each.b)}"
-            found.setdefault((each.what, text), []).append(_name(case))
+            found.setdefault((each.what, _values(each)), []).append(_name(case))
     compared = [case for case in cases if case.ratio is not None]
     return [
         f"{_unless_all(names, compared)}other {what}: {text}"
@@ -253,6 +284,7 @@ def comparison_markdown(
 ) -> str:
     """The tables of :func:`comparison_tables` as GitHub-flavoured Markdown."""
     first = [f"{name}: {', '.join(places)}" for name, places in sides.items()]
+    first += first_lines(comparison)
     lines = [*summary_lines(comparison), *hints]
     return table.markdown_tables(
         "Comparison: B over A", comparison_tables(comparison), lines, first

@@ -54,7 +54,7 @@ def page(
     low, high = band(comparison.tolerance)
     facts = {
         **{name: ", ".join(places) for name, places in sides.items()},
-        "Counts as the same": f"B / A from {low:.4g} to {high:.4g}",
+        "Counts as the same": f"B / A from {low:.6g} to {high:.6g}",
         "An outcome may be wrong": f"{percent(comparison.risk)} of the time at most",
         "Need not be equal": ", ".join(comparison.across),
     }
