@@ -25,13 +25,13 @@ TINY = "llama3-tiny"
 UNTIED = replace(SIZES[TINY], tied=False, layers=1)
 
 
-def _losses(world: World, **changes: Any) -> list[float]:
-    with opened(world, "ddp", model=TINY, **changes) as session:
+def _losses(world: World, framework: str = "ddp", **changes: Any) -> list[float]:
+    with opened(world, framework, model=TINY, **changes) as session:
         return curve(session, 4)
 
 
 def variants(world: World) -> Any:
-    """Losses under DDP in each precision and mode."""
+    """Losses under DDP in each precision and mode, and under FSDP."""
     again = {"checkpoint_activations": True}
     found: dict[str, Any] = {
         "fp32": _losses(world),
@@ -39,6 +39,8 @@ def variants(world: World) -> Any:
         "checkpointed": _losses(world, options=again),
         "accumulation": _losses(world, accumulation=2),
         "placed": _losses(world, options={"optimizer_placement": True}),
+        "sharded": _losses(world, "fsdp"),
+        "sharded, checkpointed": _losses(world, "fsdp", options=again),
     }
     modes: dict[str, dict[str, Any]] = {
         "compiled": {"mode": "compile"},

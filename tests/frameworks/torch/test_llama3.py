@@ -313,7 +313,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_ddp_trains_it_alike_in_every_precision_and_mode(two_ranks: Any) -> None:
     losses = two_ranks["fp32"]
     assert losses[0] == pytest.approx(np.log(128_256), abs=0.2) and losses[-1] < losses[0] - 0.05
-    for name in ("checkpointed", "placed"):
+    for name in ("checkpointed", "placed", "sharded", "sharded, checkpointed"):
         assert two_ranks[name] == pytest.approx(losses, rel=1e-6), name
     for name in ("compiled", "compiled, checkpointed", "tuned"):
         assert two_ranks[name] == pytest.approx(losses, rel=1e-5), name
