@@ -133,8 +133,15 @@ def sentences(found: NodeFindings, place: str = "DIR") -> list[str]:
     return lines
 
 
+_LEAST_CHANCE = 1e-3  # below it a probability is that of a model's tails, which nobody has seen
+
+
+def _chance(p: float | None) -> str:
+    return f"<{_LEAST_CHANCE:g}" if p is not None and p < _LEAST_CHANCE else f"{p:.2g}"
+
+
 def _named(effect: NodeEffect) -> str:
-    runs = f"{effect.runs} and {effect.runs_without} runs, p = {effect.p:.2g}"
+    runs = f"{effect.runs} and {effect.runs_without} runs, p: {_chance(effect.p)}"
     return (
         f"slow: {_or(effect)}: runs with it are {signed_percent(effect.difference)} off those"
         f" without ({runs})"
@@ -188,7 +195,7 @@ _EFFECT_COLUMNS: tuple[Column[NodeEffect], ...] = (
     figures("without", "runs_without", form=str),
     figures("difference", "difference", form=signed_percent),
     figures("errors", "errors", form="{:+.1f}".format),
-    figures("p", "p", form="{:.2g}".format),
+    figures("p", "p", form=_chance),
     words("outcome", lambda e: "slow" * e.slow),
 )
 _DEVICE_COLUMNS: tuple[Column[DeviceTime], ...] = (

@@ -65,7 +65,7 @@ def test_a_slow_node_is_named_both_ways_and_the_exit_code_says_so(sweep: Path) -
     code, out, err = told("nodes", sweep)
     text = " ".join(out.split())
     assert (code, err) == (1, "")
-    assert "slow: n3: runs with it are -5." in text and "p = 0.0" in text
+    assert "slow: n3: runs with it are -5." in text and "p: <0.001)" in text
     assert "slow: n3 rank 0, +6.0 %, slowest in 6 of 6 runs on it" in text
     assert "no rank's own times of 1 run: they wait" in text
     assert "--exclude-nodes n3" in text and "doctor --pairs 3" in text

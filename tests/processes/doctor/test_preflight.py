@@ -125,7 +125,7 @@ run = ["train.py", "{{steps}}"]
 [program.shell]
 launch = "once"
 run = ["bash", "there.sh", "output.py", "{{scratch}}/x.sh"]
-[program.fsdp]
+[program.sharded]
 launch = "accelerate"
 run = ["--use_fsdp", "there.py"]
 [program.binary]
@@ -152,7 +152,7 @@ def test_programs_that_are_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     for name in ("there.sh", "there.py"):
         (tmp_path / name).touch()
-    assert of_programs(tmp_path, ["shell", "fsdp", "late"], LocalEngine()) == []
+    assert of_programs(tmp_path, ["shell", "sharded", "late"], LocalEngine()) == []
     (gone,) = of_programs(tmp_path, ["gone"], LocalEngine())
     assert (gone.grade, gone.check) == ("FAIL", "program gone")
     assert gone.seen == "/nowhere/at/all is no directory"
