@@ -597,8 +597,9 @@ def test_tuned_tries_attentions_kernels_in_the_cards_order(
 def test_a_window_tells_how_the_model_was_run(session: dict[str, Any]) -> None:
     found = session["executions"]
     # On CPUs the flash kernel has no dropout.
-    assert found["dropout 0.1"] == {"attention": "math"}
-    assert found["dropout 0.0"] == {"attention": "flash"}
+    assert found["dropout 0.1"]["attention"] == "math"
+    assert found["dropout 0.0"]["attention"] == "flash"
+    assert not {"graphs", "graph_breaks", "recompiles"} & set(found["dropout 0.1"])
     compiled = found["compiled"]
     assert compiled["attention"] == "flash" and compiled["graphs"] >= 2
     assert (compiled["graph_breaks"], compiled["recompiles"]) == (0, 0)

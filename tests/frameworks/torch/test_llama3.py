@@ -331,10 +331,11 @@ def test_one_rank_tells_how_it_was_run(tmp_path: Path) -> None:
     config = SIZES["llama3-tiny"]
     layer = 128 * (128 + 2 * 64) + 128 * 128 + 3 * 128 * config.ffn + 2 * 128
     assert found["parameters"] == 128_256 * 128 + 2 * layer + 128 and found["buffers"] == 0
-    assert found["eager"] == {"attention": "flash"}
-    assert found["compile"] == {"attention": "flash", "graphs": 1, "graph_breaks": 0} | {
-        "recompiles": 0
-    }
+    size = {"parameter_bytes": 4 * found["parameters"], "gradient_bytes": 4 * found["parameters"]}
+    compiled = {"graphs": 1, "graph_breaks": 0, "recompiles": 0}
+    for name, more in {"eager": {}, "compile": compiled}.items():
+        seen = {key: value for key, value in found[name].items() if key != "optimizer_bytes"}
+        assert seen == {"attention": "flash", **size, **more}
 
 
 # --- what is refused, and data ------------------------------------------------------------------

@@ -409,6 +409,15 @@ def test_figures_beside_a_clock_are_not_printed_only() -> None:
     assert [flag.name for flag in of_external([alone])] == ["printed-only"]
 
 
+@pytest.mark.parametrize(("seconds", "names"), [(1.0, []), (20.0, ["clock-and-print-differ"])])
+def test_lines_that_come_late_belie_no_short_window(seconds: float, names: list[str]) -> None:
+    """0.1 s of one second is what a busy machine takes to bring a line; 2 s of 20 are not."""
+    seen = window(one(scanned(log()), text="printed[20:120]"))
+    late = replace(seen, basis="timer", check_basis="arrival", elapsed_s=seconds)
+    late = replace(late, check=late.speed / 1.1)
+    assert [flag.name for flag in of_external([late])] == names
+
+
 def slowing(by: float, last: int = 220) -> Reading:
     """2 iterations/s up to 120, then slower."""
     lines = steps(
