@@ -41,7 +41,7 @@ MIN_REPEATS = 6
 SUPER_LINEAR_WITHOUT_INTERVAL = 1.02
 DROP = 0.15
 CROSS_CHECK = 0.05
-_LATE_S = 0.2  # a line, on a busy machine
+_LATE_S = 0.2  # by so much a busy machine brings a line late
 SHORT_WINDOW_S = 5.0
 MOST_SAID = 3
 """Runs, or texts of one, that a note names; of more it says how many."""

@@ -13,20 +13,10 @@ import pytest
 from fixtures_slurm import Onebox
 from places import SUPPORT
 from queueing import Queue, executions, live_runs
-from sweeping import Done, Workplace, wait_until
+from sweeping import HELD_SITE, Done, Workplace, wait_until
 
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import read_ledger
-
-# Jobs that wait until they are released, in a Python in which nothing is: each fails at once.
-SITE = """
-partition = "main"
-exclusive = false
-poll_s = 1.0
-sbatch = {{ hold = true }}
-[environment.default]
-python = "{0}"
-"""
 
 
 @pytest.fixture
@@ -43,7 +33,7 @@ def queue(onebox: Onebox) -> Queue:
 def site(place: Workplace) -> Path:
     python = place.write("python", "#!/bin/sh\nexit 3\n")
     python.chmod(0o755)
-    return place.write("site.toml", SITE.format(python))
+    return place.write("site.toml", HELD_SITE.format(python))
 
 
 def submitted(done: Done) -> int:
@@ -101,7 +91,7 @@ def test_a_directory_that_grew_and_was_moved(place: Workplace, queue: Queue) -> 
     else in a rerun. The runs really measure."""
     spec, root = place.tiny("moved", ["1n1g"], more=PROGRAM), place.directory("moved")
     spec.write_text(spec.read_text().replace('"ddp"', '"mine"'))
-    site = place.write("site.toml", SITE.format(sys.executable))
+    site = place.write("site.toml", HELD_SITE.format(sys.executable))
     whole = ("sweep", spec, "--site", site)
     assert submitted(place.verb(*whole)) == 1 and submitted(
         place.verb(*whole, "--set", "repeats=2")

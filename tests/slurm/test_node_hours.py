@@ -9,17 +9,7 @@ from pathlib import Path
 import pytest
 from fixtures_slurm import Onebox
 from queueing import Queue, executions, live_runs
-from sweeping import Workplace, wait_until
-
-# Jobs that wait until they are released, in a Python in which nothing is: each fails at once.
-SITE = """
-partition = "main"
-exclusive = false
-poll_s = 1.0
-sbatch = {{ hold = true }}
-[environment.default]
-python = "{0}"
-"""
+from sweeping import HELD_SITE, Workplace, wait_until
 
 
 @pytest.fixture
@@ -33,7 +23,7 @@ def test_the_same_command_submits_what_fits_when_runs_have_ended(
     queue, root = Queue(onebox.env), place.directory("spare")
     python = place.write("python", "#!/bin/sh\nexit 3\n")
     python.chmod(0o755)
-    site = place.write("site.toml", SITE.format(python))
+    site = place.write("site.toml", HELD_SITE.format(python))
     # Five minutes for a run of one node and for one of two: a quarter of an hour for each repeat.
     spec = place.tiny("spare", ["1n1g", "2n1g"], repeats=4)
     command = ("sweep", spec, "--site", site, "--no-check", "--budget", "0.8")

@@ -18,6 +18,15 @@ from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.lines import read_line
 
+# Jobs of it wait until they are released, in a Python in which nothing is: each fails at once.
+HELD_SITE = """
+partition = "main"
+exclusive = false
+poll_s = 1.0
+sbatch = {{ hold = true }}
+[environment.default]
+python = "{0}"
+"""
 TINY = """\
 repeats = {repeats}
 topologies = {topologies}
