@@ -45,6 +45,8 @@ _STACKS_S = 3.0  # for faulthandler to print where a process hangs
 _SKEW_S = 0.05  # between the clocks of two nodes
 _AHEAD_S = 0.5  # of the end of all: who died before the wish was written has been found until then
 _DRAIN_S = 2.0  # for lines that are still in the pipe
+_SAME_SIGNAL_S = 1.0  # between two processes of a step that are sent one signal
+_TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _PIECE = 1 << 16
 PORT, TIMEOUT, SIGNAL = "port", "timeout", "signal"
 """Why a child was ended: a port was taken, and another one is tried; its time was over; by a signal
@@ -332,7 +334,7 @@ class ProgramWatch:
             self._notice_words = f"{self._after()}: the scheduler's notice (SIGUSR2)"
             self.child.tell(signal.SIGUSR2)
         elif self._why not in (SIGNAL, WINDOW):
-            self._end(SIGNAL, f"{self._after()}: ended from outside (SIGTERM)", _GRACE_OUTSIDE_S)
+            self._end(SIGNAL, self._from_outside(), _GRACE_OUTSIDE_S)
 
     def _end(self, why: str, reason: str, grace_s: float) -> None:
         """End the program, kindly at first, unless it has just ended by itself. One that
@@ -444,6 +446,8 @@ class ProgramWatch:
 
     def _failed(self, code: int, died: str) -> End:
         """The end of a program that nobody here ended, with an exit code that is not 0."""
+        if code in _TERMINATED and self._is_signalled():
+            return End(code, SIGNAL, Status.CANCELLED, self._from_outside(), consequence=True)
         if self._port_is_taken():
             return End(code, PORT)
         if self._was_ended_behind_window(died):
@@ -451,6 +455,17 @@ class ProgramWatch:
         if self._another_port_is_named():
             return End(code, PORT)
         return ended_badly(code, self.output, self.port if self.last else None)
+
+    def _is_signalled(self) -> bool:
+        """Whether SIGTERM comes to this process too: Slurm sends it to each process of a step, in
+        any order."""
+        deadline = time.monotonic() + _SAME_SIGNAL_S
+        while signal.SIGTERM not in self.signals and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return signal.SIGTERM in self.signals
+
+    def _from_outside(self) -> str:
+        return f"{self._after()}: ended from outside (SIGTERM)"
 
     def _port_is_taken(self) -> bool:
         """Whether this one ended because a port was taken, and another one has been named."""
