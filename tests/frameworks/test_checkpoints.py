@@ -11,7 +11,6 @@ from data_samples import prepared, write_corpus
 from frameworks import run_checks
 from places import SUPPORT
 
-pytestmark = pytest.mark.timeout(600)
 SCRIPT = SUPPORT / "checkpoint_checks.py"
 BACKENDS: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ddp": ("torch", "ddp", {}),

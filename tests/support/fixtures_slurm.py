@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import ROOT
+from places import BUSY, ROOT
 from queueing import Queue
 from sweeping import Workplace
 
@@ -33,7 +33,7 @@ class Onebox:
         self.dir = directory
         # The owner: should the tests be killed with SIGKILL, the cluster goes all the same.
         argv = ["up", str(directory), "--json", "--owner", str(os.getpid()), *options]
-        done = call(argv, timeout=180)
+        done = call(argv, timeout=60 * BUSY)
         # Not a skip where Slurm is absent: its message says what to install.
         assert done.returncode == 0, done.stderr
         self.facts: dict[str, Any] = json.loads(done.stdout)
@@ -60,7 +60,7 @@ def call(argv: Sequence[str], **kw: Any) -> Done:
 
 def captured(argv: Sequence[str], options: dict[str, Any]) -> Done:
     """subprocess.run with what nearly every test wants; the caller looks at the return code."""
-    usual: dict[str, Any] = {"text": True, "capture_output": True, "timeout": 60}
+    usual: dict[str, Any] = {"text": True, "capture_output": True, "timeout": 60 * BUSY}
     done: Done = subprocess.run(argv, **(usual | options))
     return done
 

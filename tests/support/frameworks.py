@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from places import ROOT
+from places import BUSY, ROOT
 
 from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.engines.local import find_mpiexec
@@ -73,7 +73,7 @@ def run_checks(
         start_new_session=True,
     )
     try:
-        output, _ = process.communicate(timeout=timeout)
+        output, _ = process.communicate(timeout=BUSY * timeout)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

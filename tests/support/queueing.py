@@ -7,6 +7,8 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
+from places import BUSY
+
 from dlperf_hpc.engines.slurm.query import BEGIN, END, status_of, task_indices
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.layout import RunPaths
@@ -31,7 +33,7 @@ class Queue:
 
     def call(self, *argv: str) -> str:
         """A command that must succeed; what it prints."""
-        done = subprocess.run(argv, env=self.env, capture_output=True, timeout=60)
+        done = subprocess.run(argv, env=self.env, capture_output=True, timeout=60 * BUSY)
         assert done.returncode == 0, (argv, done.stderr)
         return done.stdout.decode(errors="backslashreplace")  # comments may be anything
 

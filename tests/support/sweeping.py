@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from places import BUSY
+
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.records.collect import full_results
@@ -78,7 +80,7 @@ class Workplace:
             env={**self.env, "OMP_NUM_THREADS": "1"},
             text=True,
             capture_output=True,
-            timeout=timeout,
+            timeout=BUSY * timeout,
             check=False,
         )
 
@@ -125,8 +127,8 @@ def wait_until(
     condition: Callable[[], bool], seconds: float, what: str, seen: Callable[[], object] = str
 ) -> None:
     """Poll a callable until it is true; AssertionError with ``what``, and with what is ``seen``
-    then, after ``seconds``."""
-    deadline = time.monotonic() + seconds
+    then, after what takes ``seconds`` at most on a quiet machine."""
+    deadline = time.monotonic() + BUSY * seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s {seen()}"
         time.sleep(0.5)

@@ -27,7 +27,6 @@ from dlperf_hpc.train.registry import registry
 
 SCRIPT = SUPPORT / "deepspeed_checks.py"
 STAGES = (0, 1, 2, 3)
-pytestmark = pytest.mark.timeout(600)  # the first of the sessions' tests waits for all checks
 Found = dict[str, list[dict[str, Any]]]
 
 

@@ -8,8 +8,6 @@ import pytest
 from frameworks import run_checks
 from places import SUPPORT
 
-pytestmark = pytest.mark.timeout(600)
-
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Any:

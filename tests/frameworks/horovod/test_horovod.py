@@ -23,7 +23,6 @@ from reference_curve import (
 from dlperf_hpc.errors import RunError
 from dlperf_hpc.train.registry import registry
 
-pytestmark = pytest.mark.timeout(900)
 SCRIPTS = {
     "horovod-torch": "horovod_torch_checks.py",
     "horovod-tensorflow": "tensorflow_checks.py",

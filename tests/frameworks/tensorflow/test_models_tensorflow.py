@@ -12,8 +12,6 @@ from places import SUPPORT
 
 from dlperf_hpc.train.workloads import bert, gpt2
 
-pytestmark = pytest.mark.timeout(900)  # all of the checks run before the first test
-
 MODELS = ("bert post", "bert pre", "gpt2")
 
 # Encoder with pooler, tied MLM head and NSP head; GPT-2 with its tied head. Padded vocabularies.

@@ -22,7 +22,6 @@ from dlperf_hpc.errors import RunError, SpecError
 from dlperf_hpc.sweepfile.load import load_sweep
 from dlperf_hpc.train.registry import registry
 
-pytestmark = pytest.mark.timeout(900)
 Found = dict[str, list[Any]]
 
 SWEEP = """\

@@ -45,7 +45,6 @@ def swept(place: Path, file: str) -> list[RunResult]:
     return results
 
 
-@pytest.mark.timeout(300)
 def test_the_back_end_of_the_page(tmp_path: Path) -> None:
     files = pasted(tmp_path, "adding-a-back-end.md")
     assert [Path(name).name for name in files] == ["torch_mpi.py", "mpi.py", "mpi.toml"]
@@ -63,7 +62,6 @@ def test_the_back_end_of_the_page(tmp_path: Path) -> None:
     assert fused == pytest.approx(single, rel=1e-5)
 
 
-@pytest.mark.timeout(300)
 def test_the_model_of_the_page(tmp_path: Path) -> None:
     files = pasted(tmp_path, "adding-a-workload.md")
     assert [Path(name).name for name in files] == ["bag_of_words.py"] * 2 + ["bag.toml"]
