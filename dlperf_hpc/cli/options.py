@@ -224,6 +224,7 @@ def _number(most: float, what: str) -> Callable[[str], float]:
 
 
 node_hours = _number(1e9, "a number of node-hours above 0")
+failures = _number(1e3, "a number of failures above 0 of a node in a day")
 seconds = _number(86400, "a number of seconds up to a day")
 
 

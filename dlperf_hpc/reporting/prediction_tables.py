@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from dlperf_hpc.analysis.beyond import Component
 from dlperf_hpc.analysis.prediction import (
     CALIBRATED_ON,
     MEASURED,
@@ -30,6 +31,7 @@ from dlperf_hpc.reporting.table import (
 )
 
 SCHEMA = "dlperf-predict/1"
+BEYOND_SCHEMA = "dlperf-predict-beyond/1"
 _BASES = {
     "ring": "ring: the exchange adds c (N - 1) / N to a step, as a ring does",
     "another batch": "another batch: the exchange adds as many ms as to a step of the nearest"
@@ -60,6 +62,12 @@ def _count_json(row: NodeCount) -> dict[str, Any]:
     values = {name: value for name, value in vars(row).items() if name != "series"}
     at = row.topology
     return {**values, "topology": str(at), "nodes": at.nodes, "devices": at.devices}
+
+
+def beyond_json(found: Mapping[str, Sequence[Component]]) -> dict[str, Any]:
+    """The components of each series as plain JSON values: null for what is not known."""
+    rows = [{"series": name, **vars(row)} for name, made in found.items() for row in made]
+    return {"schema": BEYOND_SCHEMA, "components": rows}
 
 
 # --- for people
@@ -153,3 +161,32 @@ def print_predictions(found: Sequence[Prediction]) -> None:
         left_out = [f"no room for {name}: --json has it" for name in whole.dropped(table)]
         tables.append(replace(table, beneath=[*table.beneath, *left_out]))
     print_tables(tables, _on_all(found))
+
+
+_APART = (
+    "each line is by itself: they depend on each other, and no measured figure says how, so that"
+    " their product is no prediction",
+)
+
+
+def print_beyond(found: Mapping[str, Sequence[Component]]) -> None:
+    """Print what each component leaves on each count of nodes, a table for each series."""
+    columns: tuple[Column[Component], ...] = (
+        words("nodes", lambda r: Cell(str(r.nodes), r.nodes)),
+        words("component", "name"),
+        figures("leaves %", _range_of),
+    )
+    tables = []
+    for name, rows in found.items():
+        bases = [f"{row.name}: {row.basis}" for row in rows if row.basis]
+        missing = [f"{row.name} on {row.nodes}: {row.why_not}" for row in rows if row.why_not]
+        beneath = [*dict.fromkeys(bases), *missing]
+        tables.append(Table(name, columns, rows, beneath))
+    print_tables(tables, _APART)
+
+
+def _range_of(row: Component) -> str:
+    if row.low is None or row.high is None:
+        return "-"
+    low, high = f"{100 * row.low:.1f}", f"{100 * row.high:.1f}"
+    return low if low == high else f"{low}-{high}"

@@ -370,7 +370,7 @@ def trace_of(result: RunResult) -> dict[str, Any] | None:
         first = result.window.warmup + 1
         points = _thinned(first, list(zip(*ranks)))
         return points | {"slowest": _slowest(result, ranks), "ranks": len(ranks)}
-    times = _of_log(result)
+    times = times_in_log(result)
     if not times:
         return None
     numbers = sorted(times)
@@ -407,7 +407,7 @@ def _are_numbers(row: Sequence[Any]) -> bool:
     return {*map(type, row)} <= {int, float} and min(row) >= 0 and max(row) <= _MOST_MS
 
 
-def _of_log(result: RunResult) -> dict[int, float]:
+def times_in_log(result: RunResult) -> dict[int, float]:
     """The slowest rank's times, by the numbers of the iterations that the log has."""
     try:
         lines = read_log(Path(result.log)).iterations

@@ -76,6 +76,26 @@ def test_json_has_every_count_and_the_law_as_computed_here(
     assert [each["nodes"] for each in series["refused"]] == [16]
 
 
+def test_beyond_what_was_measured_components_stand_alone(
+    sweep: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = answer(capsys, sweep, "--beyond", "--nodes", "4,64", "--failures", "0.0038")
+    assert (code, err) == (1, "")
+    # A tree adds 10 % of a step for each doubling, a ring 20 % (N - 1) / N.
+    assert "64 network 62.5-83.6 64 stragglers -" in out
+    assert "network: tree to ring; 9.1 % lost up to 2" in out
+    assert "stragglers on 4: 12 iterations reach 1 times 2 nodes: measure 15 iterations on 2" in out
+    assert "no checkpoint was timed: measure with checkpoint = true" in out
+    assert "their product is no prediction" in out and "samples/s" not in out
+    assert main([str(sweep), "--beyond", "--nodes", "64", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["schema"] == "dlperf-predict-beyond/1"
+    (network, *_) = found["components"]
+    assert network["low"] == pytest.approx(1 / (1.1 + 0.1 * 5))
+    for wrong in (["--beyond"], ["--failures", "1"], ["--beyond", "--failures", "none"]):
+        assert answer(capsys, sweep, *wrong)[0] == 2
+
+
 @pytest.mark.processes
 def test_a_report_has_the_same_as_a_section(
     sweep: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
