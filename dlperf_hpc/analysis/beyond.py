@@ -58,8 +58,9 @@ class Component:
 def stragglers(times: Sequence[float], times_as_many: float) -> float:
     """What is left if each iteration is the longest of so many of these; 1 for one of them."""
     ordered, n = sorted(times), len(times)
-    weights = [((i + 1) / n) ** times_as_many - (i / n) ** times_as_many for i in range(n)]
-    return sum(ordered) / n / sum(t * weight for t, weight in zip(ordered, weights))
+    below = [math.pow(i / n, times_as_many) for i in range(n + 1)]  # that the longest is so short
+    longest = sum(t * (more - less) for t, less, more in zip(ordered, below, below[1:]))
+    return sum(ordered) / n / longest
 
 
 def kept(failures: Failures, nodes: int, rate: float = 1.0) -> float:
