@@ -46,6 +46,7 @@ def _parser() -> argparse.ArgumentParser:
     options.add_files(
         made,
         markdown="also write the tables to this file",
+        html="also write a page to look at, offline",
         junit="also write a JUnit file: a test for each case",
     )
     options.add_json(made, "the history")
@@ -71,7 +72,15 @@ def _history(arguments: argparse.Namespace) -> int:
     if not history.trends:
         why = history.remarks or ("no run counts",)
         raise usage_error("DIR", "there is no measurement", "; ".join(why))
+
+    def page() -> bytes:
+        from dlperf_hpc.reporting.page import history_page, render
+
+        source = " + ".join(path.name or str(path) for path in arguments.paths)
+        return render(history_page.page(history, source))
+
     files = {
+        "html": page,
         "markdown": lambda: reporting.history_markdown(history).encode(),
         "junit": lambda: reporting.history_junit(history, bad),
     }

@@ -58,10 +58,15 @@ _COLUMNS: tuple[table.Column[Trend], ...] = (
 
 def sentences(trend: Trend) -> list[str]:
     """What changed, each with its cause as far as the logs tell one, in the order of time."""
+    return [f"{trend.case.topology}: {text}" for _, text in marked(trend)]
+
+
+def marked(trend: Trend) -> list[tuple[int, str]]:
+    """What changed, in the order of time: the place of the measurement, and a sentence."""
     found = [(change.step.at, _change_text(trend, change)) for change in trend.changes]
     found += [(drift.last, _drift_text(trend, drift)) for drift in trend.drifts]
     found += [(place, _spike_text(trend, place)) for place in trend.spikes]
-    return [f"{trend.case.topology}: {text}" for _, text in sorted(found)]
+    return sorted(found)
 
 
 def _change_text(trend: Trend, change: Change) -> str:

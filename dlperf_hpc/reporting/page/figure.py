@@ -133,7 +133,10 @@ def trace() -> dict[str, Any]:
 
 OUTCOME_COLOURS = {
     "slower": "#e5484d", "faster": "#2f9650", "same": "#7a8696", "undecided": "#d9730d",
+    "spike": "#d9730d",
 }  # fmt: skip
+_CHANGED = {"slower": "triangle-down", "faster": "triangle-up", "spike": "cross"}
+_CHANGED_MARKERS = {"slower": "v", "faster": "^", "spike": "x"}
 
 
 def ratios(low: float, high: float) -> dict[str, Any]:
@@ -161,6 +164,44 @@ def ratios(low: float, high: float) -> dict[str, Any]:
             _layer("intervals", {"type": "rule", "strokeWidth": 2.5}, **from_low),
             _layer("cases", _points(size=85, opacity=1),
                    x=_number("x", axis=axis, scale={"zero": False})),
+        ],
+    }  # fmt: skip
+
+
+def trends(series: int, dated: bool) -> dict[str, Any]:
+    """Cases over time, relative to what they were at first: medians of measurements joined by thin
+    lines, their intervals, and triangles or crosses where something changed."""
+    numbers = list(range(series))
+    one = {"field": "s", "type": "nominal", "legend": None}
+    lines = {"domain": numbers, "range": [list(dash_of(place)) or [1, 0] for place in numbers]}
+    shapes = {"domain": numbers, "range": [mark_of(place).path for place in numbers]}
+    colours = {"domain": numbers, "range": list(map(colour_of, numbers))}
+    axis = {"title": None} if dated else {"title": "measurement", "format": "d", "tickMinStep": 1}
+    x = {"type": "temporal"} if dated else {"type": "quantitative"}
+    changed = [
+        _layer(
+            name,
+            _points(size=190, opacity=1, yOffset=-16, shape=shape, color=OUTCOME_COLOURS[name]),
+            color=None,
+        )
+        for name, shape in _CHANGED.items()
+    ]
+    from_data = {"nice": False, **({} if dated else {"zero": False})}
+    return {
+        **_base(380),
+        "encoding": {
+            "x": {"field": "x", **x, "axis": axis, "scale": from_data},
+            "y": _number("y", axis={"title": "throughput, over the first", "format": ".0~%"},
+                         scale={"zero": False}),
+            "color": {**one, "scale": colours},
+        },
+        "layer": [
+            _layer("lines", {"type": "line", "strokeWidth": 1.3},
+                   strokeDash={**one, "scale": lines}),
+            _layer("intervals", {"type": "rule", "strokeWidth": 1.6},
+                   y=_number("low"), y2={"field": "high"}),
+            _layer("cases", _points(size=46, opacity=1), shape={**one, "scale": shapes}),
+            *changed,
         ],
     }  # fmt: skip
 
@@ -215,6 +256,44 @@ def ratios_in_page(
         axis.set_xlabel("B / A")
         axis.grid(True, axis="x", color=_INK, linewidth=0.6, alpha=0.15)
         label = "B / A of each case with its interval; the table below has every figure"
+        return _svg_in_page(figure, label, titles)
+
+
+def trends_in_page(
+    names: Sequence[str], lines: Sequence[Sequence[tuple[float, float, str]]], dated: bool
+) -> str:
+    """Cases over time as SVG: of each measurement when (ms since 1970, or its count), throughput
+    over the first, and what changed there, '' for nothing."""
+    from datetime import datetime, timezone
+
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    titles: list[Sequence[str]] = []
+    with matplotlib.rc_context(_IN_PAGE):
+        figure = Figure(figsize=(9, 4), layout="constrained")
+        axis = figure.subplots()
+        for place, (name, line) in enumerate(zip(names, lines)):
+            x: list[Any] = [each[0] for each in line]
+            if dated:
+                x = [datetime.fromtimestamp(ms / 1e3, timezone.utc) for ms in x]
+            colour, marker = colour_of(place), mark_of(place).marker
+            percent = [100 * each[1] for each in line]
+            axis.plot(x, percent, linewidth=1, color=colour, marker=marker, markersize=4)
+            for count, (*_, change) in enumerate(line):
+                if change:
+                    look: dict[str, Any] = {
+                        "color": OUTCOME_COLOURS[change],
+                        "marker": _CHANGED_MARKERS[change],
+                    }
+                    (spot,) = axis.plot(
+                        [x[count]], [percent[count]], markersize=10, linestyle="", **look
+                    )
+                    spot.set_gid(f"titled-{len(titles)}")
+                    titles.append([f"{name}: {change}"])
+        axis.set_ylabel("throughput, % of the first")
+        axis.grid(True, color=_INK, linewidth=0.6, alpha=0.15)
+        label = "Throughput of each case over time; the tables below have every change"
         return _svg_in_page(figure, label, titles)
 
 

@@ -140,6 +140,7 @@
   const draw = async () => {
     if (!drawn) return;
     if (data.kind === 'compare') return drawRatios();
+    if (data.kind === 'history') return drawTrends();
     const parts = panels(), x = menu('x'), told = [], rows = parts.length / parts[0].across;
     choose(parts);
     one('#menus [name=y] [value=log]').disabled = !parts.some(p => p.q.logs);
@@ -178,6 +179,17 @@
     one('#told').textContent = sets.cases.length ? '' : 'None of the chosen cases has a ratio.';
     const height = 24 * sets.cases.length + 60;
     return show('live', `ratios ${height}`, () => ({ ...data.specs.ratios, height }), sets, `B / A of ${sets.cases.length} cases. The table below has every figure.`);
+  };
+  const drawTrends = () => {
+    const seen = cases.filter(c => c.visible), most = boxes && !boxes.checked ? data.most : Infinity;
+    const on = seen.slice(0, most).filter(c => one(`#legend input[value="${c.s}"]`)?.checked ?? true);
+    all('#legend li').forEach(li => li.hidden = !seen.slice(0, most).includes(cases[li.dataset.s]));
+    one('#drawn').textContent = on.length < seen.length ? `${on.length} of ${seen.length} cases are drawn; slower ones come first.` : '';
+    const points = on.flatMap(c => c.points.map((p, i) => ({ s: c.s, c: c.s, p: i, x: p.x, y: p.y, low: p.low, high: p.high, change: p.change })));
+    const sets = { lines: points, intervals: points.filter(p => p.low != null), cases: points };
+    ['slower', 'faster', 'spike'].forEach(name => sets[name] = points.filter(p => p.change === name));
+    one('#told').textContent = points.length ? '' : 'Nothing matches the filters.';
+    return show('live', 'trends', () => data.specs.trends, sets, `Throughput over time of ${on.length} cases. The tables below have every change.`);
   };
   // Draw anew what has another name, or data for a layer that is not there; else only change the data. A layer that a filter
   // empties stays (to compile takes longer than all else); of that Vega would warn, since nothing has no extent.
@@ -220,6 +232,7 @@
     if (datum?.c === undefined) return null;
     const c = cases[datum.c];
     if (data.kind === 'compare') return [c.name, c.told];
+    if (data.kind === 'history') return [c.name, c.points[datum.p].told];
     const q = data.quantities[datum.q], p = point(c, q);
     return [c.name, [[q.label, shown(p[0], q) + ' (median)'], ...(p[1] !== null ? [['interval', `${shown(p[1], q)}–${shown(p[2], q)}`]] : []), ...c.told]];
   };

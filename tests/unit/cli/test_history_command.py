@@ -73,9 +73,9 @@ def test_gates(logs: Path) -> None:
 
 
 def test_what_scripts_and_ci_servers_get(logs: Path, tmp_path: Path) -> None:
-    junit, markdown = tmp_path / "a.xml", tmp_path / "a.md"
-    argv = (logs, "--json", "--fail-on", "slower", "--junit", junit, "--markdown", markdown)
-    told = json.loads(run(*argv).stdout)
+    junit, markdown, html = (tmp_path / f"a.{ending}" for ending in ("xml", "md", "html"))
+    files = ("--junit", junit, "--markdown", markdown, "--html", html)
+    told = json.loads(run(logs, "--json", "--fail-on", "slower", *files).stdout)
     assert told["schema"] == "dlperf-history/1" and len(told["cases"]) == 2
     (change,) = told["cases"][0]["changes"]
     assert change["at"] == 4 and not change["suspected"] and change["error"] <= 0.025
@@ -86,6 +86,8 @@ def test_what_scripts_and_ci_servers_get(logs: Path, tmp_path: Path) -> None:
     failure = suite.find("testcase/failure")
     assert failure is not None and "CPU old -> new" in failure.attrib["message"]
     assert "| 1n1g | 8 | 2026-05-01 | 2026-05-22 |" in markdown.read_text()
+    page = html.read_text(encoding="utf-8")
+    assert page.startswith("<!DOCTYPE html>") and page.count("CPU old -&gt; new") == 4
 
 
 def test_an_archive_is_a_measurement_once(logs: Path, tmp_path: Path) -> None:
