@@ -10,6 +10,8 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -260,9 +262,68 @@ def nanogpt(_library: str, case: Case) -> nn.Module:
     return _Plain(gpt2.config_of(case))
 
 
+class _Scores(nn.Module):
+    """A model that gives scores, with torch's own loss over all of them."""
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, input_ids: Tensor, labels: Tensor) -> Tensor:
+        scores = self.model(input_ids)
+        return F.cross_entropy(scores.flatten(0, 1).float(), labels.flatten())
+
+
+def torchtitan(_library: str, case: Case) -> nn.Module:
+    """torchtitan's Llama 3 of this size (0.3), if it is installed; with its SDPA, since its flex
+    attention is made for compilation and GPUs."""
+    titan, common = (import_module(f"torchtitan.models.{name}") for name in ("llama3", "common"))
+    attention = import_module("torchtitan.models.common.attention").ScaledDotProductAttention
+    config = llama3.config_of(case)
+    rope = common.ComplexRoPE.Config(
+        dim=config.hidden // config.heads,
+        max_seq_len=config.max_positions,
+        theta=config.rope_theta,
+        scaling="llama",
+        scaling_factor=config.rope_factor,
+        original_max_position_embeddings=config.original_positions,
+    )
+    layers = titan._build_llama3_layers(
+        n_layers=config.layers,
+        dim=config.hidden,
+        n_heads=config.heads,
+        n_kv_heads=config.key_heads,
+        hidden_dim=config.ffn,
+        rope=rope,
+        attn_backend="flex",
+    )
+    for layer in layers:
+        layer.attention.inner_attention = attention.Config()
+    embedding = titan._EMBEDDING_SKIP_INIT if config.tied else titan._EMBEDDING_INIT
+    made = titan.Llama3Model.Config(
+        dim=config.hidden,
+        vocab_size=config.vocab,
+        enable_weight_tying=config.tied,
+        tok_embeddings=common.Embedding.Config(
+            num_embeddings=config.vocab, embedding_dim=config.hidden, param_init=embedding
+        ),
+        norm=common.RMSNorm.Config(normalized_shape=config.hidden, param_init=titan._NORM_INIT),
+        lm_head=common.Linear.Config(
+            in_features=config.hidden,
+            out_features=config.vocab,
+            param_init=titan._output_linear_init(config.hidden),
+        ),
+        layers=layers,
+    ).build()
+    made.init_states()
+    return _Scores(made)
+
+
 def others(model: str) -> dict[str, WorkloadDeclaration]:
     """Whose code there is to compare a workload with, by name."""
     found = {"huggingface": huggingface(model)}
     if model.startswith("gpt2"):
         found["nanogpt"] = replace(_WORKLOADS[model], build=nanogpt)
+    if model.startswith("llama3") and find_spec("torchtitan"):
+        found["torchtitan"] = replace(_WORKLOADS[model], build=torchtitan)
     return found
