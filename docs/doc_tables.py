@@ -183,10 +183,10 @@ def frameworks_table() -> str:
 
 def models_table() -> str:
     """Markdown: every model, with its sequence lengths."""
-    rows = (
-        (f"`{name}`", _line(each.doc), f"{each.default_seq_len}, {each.max_seq_len}")
-        for name, each in registry().workloads.items()
-    )
+    rows = []
+    for name, each in registry().workloads.items():
+        tokens = f"{each.default_seq_len}, {each.max_seq_len}" if each.max_seq_len else "no tokens"
+        rows.append((f"`{name}`", _line(each.doc), tokens))
     return _table(("model", "what it is", "tokens: default, at most"), rows)
 
 

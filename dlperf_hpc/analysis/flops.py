@@ -22,7 +22,7 @@ from typing import Any, Union
 from dlperf_hpc.analysis import machines
 from dlperf_hpc.analysis.flags import Flag
 from dlperf_hpc.analysis.machines import device_names
-from dlperf_hpc.model.case import CaseFacts, ObservedCase
+from dlperf_hpc.model.case import Case, CaseFacts, ObservedCase
 from dlperf_hpc.model.checks import is_number
 from dlperf_hpc.model.result import RunResult
 
@@ -211,9 +211,18 @@ def of_physics(
     return [Flag("near-peak", f"{figures}: {most}; look for {doubts}")]
 
 
+def _image_size(case: CaseFacts) -> int:
+    """Rows of an image for which FLOPs are known: a case of our own says how many, and others'
+    are counted with 224; 0 if a sample is no image."""
+    found: int = 224 if isinstance(architecture(case.model), ConvNet) else 0
+    if isinstance(case, Case) and not case.launch:  # a program's option may mean anything
+        found = dict(case.options).get("image_size", found)
+    return found
+
+
 def _sample(case: CaseFacts) -> str:
-    if isinstance(architecture(case.model), ConvNet):
-        return "image of 224 x 224"
+    if size := _image_size(case):
+        return f"image of {size} x {size}"
     return f"sequence of {case.seq_len} tokens, padding included"
 
 
@@ -226,7 +235,7 @@ def _doubts(case: CaseFacts, tflops: float, accelerator: str) -> Iterator[str]:
                 yield f"TF32 (it would be {100 * tflops / tf32:.1f} % of that peak, {tf32:g})"
             yield "mixed precision"
         yield "more devices than were counted"
-    if isinstance(architecture(case.model), ConvNet):
+    if _image_size(case):
         yield from ("smaller images", "convolutions done with fewer operations (Winograd)")
     else:
         yield "sequences that are packed, unpadded or shorter"

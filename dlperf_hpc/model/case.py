@@ -197,8 +197,8 @@ class _CaseNames:
 class Case(_CaseNames):
     """One point of a sweep without its repeat. ``batch_size`` is per device. Of a user's program
     (:mod:`.programs`) ``launch`` says how it is started; '' is a back end of ours. There
-    ``batch_size`` is per replica, of which there are ``replicas`` (None: one per device), and
-    ``seq_len`` 0 where it is not given."""
+    ``batch_size`` is per replica, of which there are ``replicas`` (None: one per device).
+    ``seq_len`` is 0 where samples are no sequences, and where a program is given none."""
 
     framework: str
     model: str

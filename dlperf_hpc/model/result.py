@@ -272,7 +272,7 @@ def own_unit(rates: Collection[str]) -> str:
 
 def rates_of(samples_per_s: float, seq_len: int | None) -> Rates:
     """Samples/s, and tokens/s where samples are sequences of a known length, padding included. A
-    model without sequences has the length 1."""
+    model without sequences has the length 0; in sweeps of earlier versions 1."""
     rates = {SAMPLES_PER_S: samples_per_s}
     if seq_len and seq_len > 1:
         rates[TOKENS_PER_S] = samples_per_s * seq_len

@@ -100,7 +100,7 @@ _CASE: dict[str, Form] = {
     **dict.fromkeys(("framework", "model", "precision"), is_name),
     "topology": is_topology,
     "batch_size": whole(1),
-    "seq_len": whole(0),  # 0: of a user's program, that was given none
+    "seq_len": whole(0),  # 0: samples are no sequences, or a program was given none
 }
 _CASE_LATER: dict[str, Form] = {
     **dict.fromkeys(("data", "device", "environment"), is_name),

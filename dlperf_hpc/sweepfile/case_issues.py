@@ -56,7 +56,10 @@ def _backend_issues(
     if full["precision"] == "fp16" and full["device"] == "cpu":
         yield Issue("precision", NO_FP16)
     shortest, longest = workload.min_seq_len, workload.max_seq_len
-    if not shortest <= full["seq_len"] <= longest:
+    if not longest:
+        if full["seq_len"]:
+            yield Issue("seq_len", f"is given, but a sample of {workload.name} is no sequence")
+    elif not shortest <= full["seq_len"] <= longest:
         tokens = f"{shortest} to {longest} tokens of {workload.name}"
         yield Issue("seq_len", f"{full['seq_len']} is not within the {tokens}")
 

@@ -64,17 +64,18 @@ class WorkloadDeclaration:
     ``batch(case, rank)`` the rank's batch of synthetic data, a dict of arrays that are the model's
     arguments by name; ``flops_per_sample(case)`` model FLOPs of one sample, forward and backward;
     ``layout(case)`` what its real data is like, None where it has none. ``check(case)`` is as a
-    :class:`BackendDeclaration` has it."""
+    :class:`BackendDeclaration` has it. Where samples are no sequences, ``max_seq_len`` is 0, and so
+    is every case's ``seq_len``."""
 
     name: str
     doc: str
     libraries: tuple[str, ...]
-    default_seq_len: int
-    max_seq_len: int
     build: Callable[..., Any]
     batch: Callable[..., Any]
     flops_per_sample: Callable[..., float]
     options: tuple[Option, ...] = ()
+    default_seq_len: int = 0
+    max_seq_len: int = 0
     min_seq_len: int = 1
     layout: Callable[..., SampleLayout] | None = None
     check: Callable[[Case], Iterable[tuple[str, str]]] | None = None

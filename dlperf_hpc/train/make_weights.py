@@ -28,10 +28,13 @@ def _value(option: Option, text: str) -> Any:
 def _case(workload: WorkloadDeclaration, settings: Sequence[str], seed: int) -> Case:
     """The smallest case of a model; ValueError for an option that it lacks, or a bad value."""
     declared = {option.name: option for option in workload.options}
+    reads = workloads.INITIAL_WEIGHTS.name
+    if reads not in declared:
+        raise ValueError(f"{workload.name} has no option {reads}, which would read the file")
     values = {name: option.default for name, option in declared.items()}
     for setting in settings:
         name, _, text = setting.partition("=")
-        if name not in declared or name == workloads.INITIAL_WEIGHTS.name:
+        if name not in declared or name == reads:
             raise ValueError(f"{workload.name} has no option {name!r} that shapes its weights")
         values[name] = _value(declared[name], text)
     return Case(

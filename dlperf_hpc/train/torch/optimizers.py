@@ -244,8 +244,9 @@ _ADAMS: dict[tuple[str, bool], type[torch.optim.Optimizer]] = {
 
 
 def parameter_groups(settings: Optimizer, model: torch.nn.Module) -> list[dict[str, Any]]:
-    """Two groups: matrices with weight decay; biases and LayerNorm, the 1-D, without. So every
-    recipe of BERT and GPT-2 has it. Parameters without gradient are in neither."""
+    """Two groups: matrices and convolutions with weight decay; biases and norms, the 1-D, without.
+    So every recipe of BERT and GPT-2 has it, and NVIDIA's of ResNet. Parameters without gradient
+    are in neither."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     return [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},

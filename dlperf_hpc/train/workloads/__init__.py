@@ -62,7 +62,7 @@ class TransformerConfig:
             raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
 
 
-def build(library: str, config: TransformerConfig, case: Case, module: str = "models") -> Any:
+def build(library: str, config: object, case: Case, module: str = "models") -> Any:
     """The model of ``config`` in ``library``'s form, on the CPU; the same on all ranks. ``module``
     of that library makes it."""
     if library not in LIBRARIES:
