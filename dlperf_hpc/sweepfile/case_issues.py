@@ -27,6 +27,7 @@ def point_issues(point: Values, full: Values, registry: Registry) -> list[Issue]
     backend, workload = registry.backends[full["framework"]], registry.workloads[full["model"]]
     found = [
         _backend_issues(full, backend, workload),
+        _length_issues(full["seq_len"], workload),
         _process_issues(full, backend),
         _data_issues(full, workload),
         _optimizer_issues(point, full),
@@ -55,13 +56,16 @@ def _backend_issues(
         yield _no_mode(full["mode"], backend)
     if full["precision"] == "fp16" and full["device"] == "cpu":
         yield Issue("precision", NO_FP16)
+
+
+def _length_issues(length: int, workload: WorkloadDeclaration) -> Iterator[Issue]:
+    """Sequences of a length that the model has not; any length where its samples are none."""
     shortest, longest = workload.min_seq_len, workload.max_seq_len
-    if not longest:
-        if full["seq_len"]:
-            yield Issue("seq_len", f"is given, but a sample of {workload.name} is no sequence")
-    elif not shortest <= full["seq_len"] <= longest:
+    if longest and not shortest <= length <= longest:
         tokens = f"{shortest} to {longest} tokens of {workload.name}"
-        yield Issue("seq_len", f"{full['seq_len']} is not within the {tokens}")
+        yield Issue("seq_len", f"{length} is not within the {tokens}")
+    elif length and not longest:
+        yield Issue("seq_len", f"is given, but a sample of {workload.name} is no sequence")
 
 
 def _process_issues(full: Values, backend: BackendDeclaration) -> Iterator[Issue]:

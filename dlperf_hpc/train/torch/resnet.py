@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from dlperf_hpc.model.case import Case
-from dlperf_hpc.train.workloads.resnet import Block, ResNetConfig
+from dlperf_hpc.train.workloads.resnet50 import BlockSize, ResNetConfig
 
 
 def build(config: ResNetConfig, case: Case) -> nn.Module:
@@ -36,7 +36,7 @@ def _convolution(inputs: int, outputs: int, size: int, stride: int = 1) -> nn.Se
 class Bottleneck(nn.Module):
     """1 x 1, 3 x 3 and 1 x 1 convolutions beside a shortcut: [B, C, H, W] to [B, C', H', W']."""
 
-    def __init__(self, block: Block) -> None:
+    def __init__(self, block: BlockSize) -> None:
         super().__init__()
         inner, outputs = block.inner, block.outputs
         self.reduce = _convolution(block.inputs, inner, 1)
@@ -47,6 +47,7 @@ class Bottleneck(nn.Module):
             self.shortcut = _convolution(block.inputs, outputs, 1, block.stride)
 
     def forward(self, x: Tensor) -> Tensor:
+        """The sum of both ways, and what is above 0 of it."""
         hidden = F.relu(self.reduce(x), inplace=True)
         hidden = F.relu(self.spatial(hidden), inplace=True)
         return F.relu(self.expand(hidden) + self.shortcut(x), inplace=True)

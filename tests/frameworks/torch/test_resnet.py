@@ -18,8 +18,8 @@ from resnet_checks import SGD, STEPS, make_case
 
 from dlperf_hpc.analysis.flops import architecture, flops_of_case
 from dlperf_hpc.train import make_weights
-from dlperf_hpc.train.workloads import resnet
-from dlperf_hpc.train.workloads.resnet import SIZES, ResNetConfig, flops_per_sample
+from dlperf_hpc.train.workloads import resnet50
+from dlperf_hpc.train.workloads.resnet50 import SIZES, ResNetConfig, flops_per_sample
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -254,12 +254,12 @@ def test_weights_lie_as_the_library_takes_them() -> None:
         ("ddp", {"optimizer_placement": True}, False),
         ("horovod-torch", {}, False),
     ):
-        model = resnet.build("torch", make_case(framework, 1, options=options))
+        model = resnet50.build("torch", make_case(framework, 1, options=options))
         weight = model.layers[0].spatial[0].weight
         assert weight.is_contiguous(memory_format=torch.channels_last) == last
         assert weight.is_contiguous() != last
     with pytest.raises(ValueError, match="resnet-tiny is not written for tensorflow"):
-        resnet.build("tensorflow", make_case("ddp", 1))
+        resnet50.build("tensorflow", make_case("ddp", 1))
 
 
 # --- trained by DDP -----------------------------------------------------------------------------
@@ -278,11 +278,11 @@ def by_hand() -> list[list[float]]:
 
     cases = make_case("ddp", 2)
     torch.manual_seed(cases.seed)
-    models = [resnet.build("torch", cases)]
-    models.append(resnet.build("torch", cases))
+    models = [resnet50.build("torch", cases)]
+    models.append(resnet50.build("torch", cases))
     models[1].load_state_dict(models[0].state_dict())
     batches = [
-        {name: torch.as_tensor(array) for name, array in resnet.batch(cases, rank).items()}
+        {name: torch.as_tensor(array) for name, array in resnet50.batch(cases, rank).items()}
         for rank in range(2)
     ]
     parameters = [list(model.parameters()) for model in models]
@@ -352,7 +352,7 @@ def parameters_by_hand() -> int:
 
 def test_ranks_have_images_of_their_own() -> None:
     case = make_case("ddp", 2, batch_size=64, options={"image_size": 32})
-    first, again, other = (resnet.batch(case, rank) for rank in (0, 0, 1))
+    first, again, other = (resnet50.batch(case, rank) for rank in (0, 0, 1))
     pixels, labels = first["images"], first["labels"]
     assert pixels.shape == (64, 32, 32, 3) and pixels.dtype == np.float32
     assert labels.shape == (64,) and labels.dtype == np.int64
@@ -361,7 +361,7 @@ def test_ranks_have_images_of_their_own() -> None:
     np.testing.assert_array_equal(pixels, again["images"])
     assert np.abs(np.corrcoef(pixels.ravel(), other["images"].ravel())[0, 1]) < 0.02
     case = make_case("ddp", 2, batch_size=64, options={"image_size": 32, "channels_last": False})
-    colours_first = resnet.batch(case, 0)["images"]
+    colours_first = resnet50.batch(case, 0)["images"]
     assert colours_first.shape == (64, 3, 32, 32) and colours_first.flags.c_contiguous
     np.testing.assert_array_equal(colours_first[:, 2, 5, 7], pixels[:, 5, 7, 2])
 
@@ -376,7 +376,7 @@ def test_no_file_of_weights_that_nothing_could_read(
 
 
 def test_declaration_imports_neither_framework_nor_numpy() -> None:
-    code = "import sys, dlperf_hpc.train.workloads.resnet\nprint(*sys.modules)"
+    code = "import sys, dlperf_hpc.train.workloads.resnet50\nprint(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )

@@ -29,7 +29,7 @@ _LARGEST = 1024
 
 
 @dataclass(frozen=True)
-class Block:
+class BlockSize:
     """One bottleneck block: ``inputs`` channels to ``inner`` to ``EXPANSION * inner``."""
 
     inputs: int
@@ -59,13 +59,13 @@ class ResNetConfig:
     label_smoothing: float = 0.1
     channels_last: bool = True
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[BlockSize]:
         """All blocks in their order."""
         inputs = self.width
         for stage, depth in enumerate(self.depths):
             for place in range(depth):
                 first_of_smaller = stage > 0 and place == 0
-                block = Block(inputs, self.width * 2**stage, 1 + first_of_smaller)
+                block = BlockSize(inputs, self.width * 2**stage, 1 + first_of_smaller)
                 inputs = block.outputs
                 yield block
 
