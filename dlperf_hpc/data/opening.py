@@ -138,11 +138,14 @@ class Shard(Protocol):
     def release(self) -> None: ...
 
 
-def find(data_path: str) -> list[Path]:
+def find(data_path: str, folder: bool = False) -> list[Path]:
     """Files of samples in a directory, or those a pattern matches, by name. DataError if none.
     Environment variables and ~ are expanded; an .idx stands for its .bin. Of a directory: the files
-    that its manifest names, or all but hidden ones and those of ``_BESIDE``."""
+    that its manifest names, or all but hidden ones and those of ``_BESIDE``; with ``folder`` it is
+    itself what is found."""
     expanded = os.path.expanduser(os.path.expandvars(data_path))
+    if folder:
+        return [Path(expanded)]
     if os.path.isdir(expanded):
         found = _lying_in(Path(expanded))
     else:
@@ -205,6 +208,8 @@ def open_shard(path: Path, layout: SampleLayout) -> Shard:
 def unpadded(shards: list[Shard], layout: SampleLayout) -> bool:
     """Whether no sample of these files is padded, so that a model needs no mask of its tokens. By
     the manifest where it vouches for a file, else by looking, up to the first padded sample."""
+    if not layout.seq_len:
+        return True
     manifests = {folder: read_manifest(folder) for folder in {s.path.parent for s in shards}}
     for shard in shards:
         content = manifests[shard.path.parent]

@@ -49,13 +49,17 @@ class SampleLayout:
     """What a sample of real data must be for a case. ``kind`` is the family of models ("bert",
     "gpt2"); token ids are below ``vocab``; a sample has ``seq_len`` tokens and, for BERT, room for
     ``predictions`` masked positions. Another family brings its own ``reader(path, layout)``: it
-    opens one file as a :class:`dlperf_hpc.data.opening.Shard`; DataError for an invalid one."""
+    opens one file as a :class:`dlperf_hpc.data.opening.Shard`; DataError for an invalid one.
+    ``folder``: it opens the whole ``data_path``, a folder, as one. ``seq_len`` is 0 where samples
+    are no sequences, and ``vocab`` the number of classes then. ``facts`` are said in the log."""
 
     kind: str
     vocab: int
     seq_len: int
     predictions: int = 0
     reader: Callable[..., Any] | None = None
+    folder: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -173,7 +173,8 @@ def open_feed(
     layout = workload.layout(case)
     share, unpadded, problem = None, True, None
     try:
-        shards = [opening.open_shard(path, layout) for path in opening.find(case.data_path)]
+        paths = opening.find(case.data_path, layout.folder)
+        shards = [opening.open_shard(path, layout) for path in paths]
         share = Share(shards, world.rank, world.size, case.seed)
         mine = shards[world.rank :: world.size]
         opening.check(mine, layout)
@@ -200,6 +201,7 @@ def open_feed(
         "data_sharing": "samples of each file" if share.striped else "whole files",
         "data_samples_per_rank": min(found),
         "data_masked": with_masks,
+        **layout.facts,
     }
     return Feed(source, facts, convert)
 

@@ -83,6 +83,18 @@ def window(world: World) -> Any:
         return {**facts, "execution": dict(timed.execution)}
 
 
+def folder(world: World) -> Any:
+    """Losses on the images of the folder that the last argument names, decoded within the window
+    and before it, and what the log is given."""
+    found = {}
+    for decode in ("inside", "outside"):
+        real = {"data": "real", "data_path": sys.argv[-1], "options": {"decode": decode}}
+        with opened(world, "ddp", **real) as session:
+            facts = {k: v for k, v in session.facts().items() if k.startswith("data_")}
+            found[decode] = {"losses": curve(session, STEPS), **facts}
+    return found
+
+
 def horovod(world: World) -> Any:
     """DDP's losses, then Horovod's: its ranks stay in one MPI world."""
     found = {"ddp": losses(world, "ddp"), "horovod": losses(world, "horovod-torch")}
@@ -90,7 +102,7 @@ def horovod(world: World) -> Any:
     return found
 
 
-CHECKS = (variants, window, horovod)
+CHECKS = (variants, window, folder, horovod)
 
 if __name__ == "__main__":
     here = discover()

@@ -10,12 +10,14 @@ no sequence, and a case no ``seq_len``.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from dlperf_hpc.model.case import Case, Option
-from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
+from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train import workloads
 from dlperf_hpc.train.workloads import frozen_random
 
@@ -144,6 +146,35 @@ def check(case: Case) -> Iterator[tuple[str, str]]:
     if case.framework not in _BACKENDS:
         tried = " and ".join(_BACKENDS)
         yield "model", f"{case.model} is trained by {tried} only, not by {case.framework}"
+    yield from _data_problems(case, size)
+
+
+def _data_problems(case: Case, size: int) -> Iterator[tuple[str, str]]:
+    """Keys that synthetic images pass over, and what is wrong with a folder that is seen here."""
+    if case.data != "real":
+        for option in (_DECODE, _DECODE_THREADS):
+            if case.option(option.name) != option.default:
+                yield option.name, "is given, but data is not 'real': nothing is decoded"
+    elif os.path.isabs(case.data_path) and "$" not in case.data_path:
+        from dlperf_hpc.data import images
+
+        if problem := images.problem_of(case.data_path, SIZES[case.model].classes, size):
+            yield "data_path", problem
+
+
+def _layout(case: Case) -> SampleLayout:
+    from dlperf_hpc.data.images import ImageFolder
+
+    config, decode = config_of(case), case.option("decode")
+    reader = partial(
+        ImageFolder,
+        size=case.option("image_size"),
+        channels_last=config.channels_last,
+        threads=case.option("decode_threads"),
+        kept=decode == "outside",
+    )
+    facts = {"data_decoding": f"{decode} the window"}
+    return SampleLayout("images", config.classes, 0, reader=reader, folder=True, facts=facts)
 
 
 def _flops(case: Case) -> float:
@@ -161,6 +192,8 @@ def _options(image_size: int) -> tuple[Option, ...]:
         ),
         _LABEL_SMOOTHING,
         _CHANNELS_LAST,
+        _DECODE,
+        _DECODE_THREADS,
     )
 
 
@@ -175,6 +208,16 @@ _CHANNELS_LAST = Option(
     True,
     "images lie in memory as [B, H, W, 3], as tensor cores take them; false: [B, 3, H, W]",
 )
+_DECODE = Option(
+    "decode",
+    "inside",
+    "JPEGs of data = real are decoded inside the timed window, batch by batch and read ahead, or"
+    " outside: all of them before it, kept in each process's memory",
+    ("inside", "outside"),
+)
+_DECODE_THREADS = Option(
+    "decode_threads", 4, "threads of each process that decode JPEGs", minimum=1, maximum=256
+)
 
 WORKLOADS = tuple(
     WorkloadDeclaration(
@@ -184,6 +227,7 @@ WORKLOADS = tuple(
         build=build,
         batch=batch,
         flops_per_sample=_flops,
+        layout=_layout,
         options=_options(64 if name == "resnet-tiny" else 224),
         check=check,
     )

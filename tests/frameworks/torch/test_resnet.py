@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 from frameworks import run_checks
+from PIL import Image
 from places import ROOT, SUPPORT
 from resnet_checks import SGD, STEPS, make_case
 
@@ -268,7 +269,14 @@ def test_weights_lie_as_the_library_takes_them() -> None:
 @pytest.fixture(scope="module")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Any:
     script, place = SUPPORT / "resnet_checks.py", tmp_path_factory.mktemp("two")
-    return run_checks("torch", script, place, arguments=("variants", "window"))
+    generator = np.random.RandomState(5)
+    for name, number in (("cat", 7), ("dog", 6)):
+        (place / "train" / name).mkdir(parents=True)
+        for i in range(number):
+            coarse = Image.fromarray(generator.randint(0, 256, (5, 7, 3), dtype=np.uint8))
+            coarse.resize((80, 70)).save(place / "train" / name / f"{i}.jpg")
+    arguments = ("variants", "window", "folder", str(place / "train"))
+    return run_checks("torch", script, place, arguments=arguments)
 
 
 def by_hand() -> list[list[float]]:
@@ -334,6 +342,20 @@ def test_what_a_window_tells_of_it(two_ranks: Any) -> None:
     size = 4 * first["parameters"]
     wanted = {"attention": None, "parameter_bytes": size, "gradient_bytes": size}
     assert first["execution"] == {**wanted, "optimizer_bytes": size}  # momentum
+
+
+def test_two_ranks_train_on_a_folder_of_jpegs(two_ranks: Any) -> None:
+    first, second = two_ranks["folder"]
+    for rank in (first, second):
+        inside, outside = rank["inside"], rank["outside"]
+        assert inside["losses"] == pytest.approx(outside["losses"], rel=1e-6)
+        # 13 images are 6 for each of two ranks.
+        facts = {"data_sharing": "samples of each file", "data_samples_per_rank": 6}
+        for decode, row in rank.items():
+            told = {key: value for key, value in row.items() if key != "losses"}
+            facts["data_decoding"] = f"{decode} the window"
+            assert told == {**facts, "data_masked": False}
+    assert first["inside"]["losses"] != second["inside"]["losses"]
 
 
 def parameters_by_hand() -> int:
