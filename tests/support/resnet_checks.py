@@ -16,7 +16,6 @@ from typing import Any
 
 import torch
 from deepspeed_checks import curve
-from gpt2_session_checks import quick_compiler
 
 from dlperf_hpc.model.case import Case, Optimizer, Topology
 from dlperf_hpc.train.measurement import measure_window, warm_up
@@ -53,7 +52,7 @@ def losses(world: World, framework: str, **changes: Any) -> list[float]:
 
 
 def variants(world: World) -> Any:
-    """Losses under DDP in each precision, order of memory, and mode."""
+    """Losses under DDP in each precision and order of memory."""
     rows: dict[str, dict[str, Any]] = {
         "fp32": {},
         "bf16": {"precision": "bf16"},
@@ -61,10 +60,7 @@ def variants(world: World) -> Any:
         "placed": {"options": {"optimizer_placement": True}},
         "accumulation": {"accumulation": 2},
     }
-    found = {name: losses(world, "ddp", **changes) for name, changes in rows.items()}
-    with quick_compiler():
-        found["tuned"] = losses(world, "ddp", mode="tuned", precision="bf16")
-    return found
+    return {name: losses(world, "ddp", **changes) for name, changes in rows.items()}
 
 
 def window(world: World) -> Any:
@@ -97,9 +93,7 @@ def folder(world: World) -> Any:
 
 def horovod(world: World) -> Any:
     """DDP's losses, then Horovod's: its ranks stay in one MPI world."""
-    found = {"ddp": losses(world, "ddp"), "horovod": losses(world, "horovod-torch")}
-    found["bf16"] = losses(world, "horovod-torch", precision="bf16")
-    return found
+    return {"ddp": losses(world, "ddp"), "horovod": losses(world, "horovod-torch")}
 
 
 CHECKS = (variants, window, folder, horovod)

@@ -186,7 +186,7 @@ def _options(image_size: int) -> tuple[Option, ...]:
         Option(
             "image_size",
             image_size,
-            f"rows and columns of an image, a multiple of {REDUCED}",
+            f"rows and columns, a multiple of {REDUCED}",
             minimum=REDUCED,
             maximum=_LARGEST,
         ),
@@ -200,23 +200,22 @@ def _options(image_size: int) -> tuple[Option, ...]:
 _LABEL_SMOOTHING = Option(
     "label_smoothing",
     0.1,
-    "share of the target that is spread over all classes (arXiv:1512.00567); 0 is off",
+    "share of the target that all classes get; 0 is off",
     maximum=0.99,
 )
 _CHANNELS_LAST = Option(
     "channels_last",
     True,
-    "images lie in memory as [B, H, W, 3], as tensor cores take them; false: [B, 3, H, W]",
+    "order of images in memory: [B, H, W, 3]; false: [B, 3, H, W]",
 )
 _DECODE = Option(
     "decode",
     "inside",
-    "JPEGs of data = real are decoded inside the timed window, batch by batch and read ahead, or"
-    " outside: all of them before it, kept in each process's memory",
+    "JPEGs are decoded inside the window, read ahead, or outside: all before it, into memory",
     ("inside", "outside"),
 )
 _DECODE_THREADS = Option(
-    "decode_threads", 4, "threads of each process that decode JPEGs", minimum=1, maximum=256
+    "decode_threads", 4, "threads of a rank that decode JPEGs", minimum=1, maximum=256
 )
 
 WORKLOADS = tuple(

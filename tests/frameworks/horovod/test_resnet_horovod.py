@@ -14,5 +14,3 @@ def test_horovods_losses_are_ddps(tmp_path: Path) -> None:
     script = SUPPORT / "resnet_checks.py"
     for found in run_checks("horovod", script, tmp_path, arguments=("horovod",))["horovod"]:
         assert found["horovod"] == pytest.approx(found["ddp"], rel=1e-4)
-        assert found["bf16"] == pytest.approx(found["ddp"], rel=2e-2)
-        assert found["bf16"] != found["horovod"]
