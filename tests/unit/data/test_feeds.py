@@ -434,8 +434,8 @@ class Meeting:
 
 
 SMALL_BERT = WorkloadDeclaration(
-    *("small", "", ("torch",), 16, 16), build=dict, batch=dict, flops_per_sample=float,
-    layout=lambda case: BERT_LAYOUT,
+    *("small", "", ("torch",)), build=dict, batch=dict, flops_per_sample=float,
+    default_seq_len=16, max_seq_len=16, layout=lambda case: BERT_LAYOUT,
 )  # fmt: skip
 
 
