@@ -320,7 +320,9 @@ def torchtitan(_library: str, case: Case) -> nn.Module:
 
 
 def others(model: str) -> dict[str, WorkloadDeclaration]:
-    """Whose code there is to compare a workload with, by name."""
+    """Whose code there is to compare a workload with, by name; none of models without tokens."""
+    if not model.startswith(tuple(_FAMILIES)):
+        return {}
     found = {"huggingface": huggingface(model)}
     if model.startswith("gpt2"):
         found["nanogpt"] = replace(_WORKLOADS[model], build=nanogpt)
