@@ -16,7 +16,7 @@ from dlperf_hpc.analysis.machines import facts_of
 from dlperf_hpc.analysis.speedup import DEFAULT_BASE, series_name
 from dlperf_hpc.errors import at_most, listed, number_of, printable
 from dlperf_hpc.model.case import Topology
-from dlperf_hpc.model.result import Status
+from dlperf_hpc.model.result import TOKENS_PER_S, Status
 from dlperf_hpc.model.stopping import label
 from dlperf_hpc.reporting.contents import FlagRow, Report, json_text
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
@@ -65,13 +65,13 @@ _LONGEST_VALUE = 300
 
 HOW_TO_READ = (
     "samples/s are samples through forward and backward in the timed window, over all devices, by "
-    "the slowest rank's time; tokens/s are samples/s times the length of a sequence, so that "
-    "padding counts.",
+    "the slowest rank's time.",
     "A figure of a case is the median of its runs that count. The confidence interval is of the "
     "median, by order statistics; its coverage is the true one, aimed at 95 %, which needs 6 runs.",
     "Speedup is a ratio of medians to the base of the same series; its interval goes from low / "
     "base high to high / base low. Efficiency is speedup / (devices / devices of the base).",
 )
+_TOKENS = "tokens/s are samples/s times the length of a sequence, so that padding counts."
 
 
 def page(report: Report) -> Page:
@@ -99,7 +99,7 @@ def page(report: Report) -> Page:
         filters=filters(map(key_values, visible.cases)),
         data=data_of(visible),
         files={name: content for name, content in files.items() if name not in large},
-        how_to_read=HOW_TO_READ,
+        how_to_read=(*HOW_TO_READ, *[_TOKENS] * (TOKENS_PER_S in visible.units)),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -188,3 +189,13 @@ def test_keys_that_synthetic_images_pass_over(tmp_path: Path) -> None:
     with pytest.raises(SpecError) as refused:
         load_sweep(path, registry())
     assert {issue.where for issue in refused.value.issues} == {"decode", "decode_threads"}
+
+
+def test_without_pillow(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A login node may lack it, and looks at names alone; a rank that has to decode says so."""
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    images.problem_of.cache_clear()
+    assert images.problem_of(str(folder), 1000, SIZE) == ""
+    assert "the model 1: keep fewer folders" in images.problem_of(str(folder), 1, SIZE)
+    with pytest.raises(DataError, match="JPEGs need Pillow: pip install pillow"):
+        opened(folder).read(np.array([0]))
