@@ -118,9 +118,8 @@ def test_the_size_is_the_published_one() -> None:
     assert sum(p.numel() for p in ours.parameters()) == 25_557_032
     shapes = {name: each.shape for name, each in renamed(config, theirs.state_dict()).items()}
     assert {name: each.shape for name, each in ours.state_dict().items()} == shapes
-    strides = [
-        layer.spatial[0].stride for layer in ours.layers if layer.spatial[0].stride != (1, 1)
-    ]
+    layers: list[Any] = list(ours.layers)
+    strides = [each.spatial[0].stride for each in layers if each.spatial[0].stride != (1, 1)]
     assert strides == 3 * [(2, 2)]
 
 

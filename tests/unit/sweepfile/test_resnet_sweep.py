@@ -31,8 +31,8 @@ def test_it_has_every_published_case_and_no_other() -> None:
     assert {identity(case, case.tags) for case in cases} == wanted
     for case in cases:
         assert (case.seq_len, case.option("image_size")) == (0, 224)
-        settings = {"lr": 0.256, "beta1": 0.875, "weight_decay": 2.0**-15, "grad_clip": 0.0}
-        assert case.optimizer == Optimizer("sgd", **settings)
+        usual = Optimizer("sgd", lr=0.256, beta1=0.875, weight_decay=2.0**-15, grad_clip=0.0)
+        assert case.optimizer == usual
         # 1 281 167 images of ImageNet, 256 for each update, the rest of an epoch left out.
         epoch = 1_281_167 // 256
         assert (case.schedule.warmup, case.schedule.total) == (8 * epoch, 90 * epoch)
