@@ -269,10 +269,7 @@ def hf_trainer(made: Course) -> Written:
             )
         for pause in made.pauses.get(number, ()):
             if pause.kind == "evaluation":
-                # As many as the training's steps, but for a first bar that is an evaluation's: where
-                # nothing was seen of the training before, nobody can tell them apart.
-                known = informed or number > made.resumed + made.every
-                batches = planned if made.style & 16 and known else 50
+                batches = planned if made.style & 16 else 50
                 text += "".join(_hf_evaluation(pause, informed, bars, batches))
                 seconds = pause.seconds
                 write(

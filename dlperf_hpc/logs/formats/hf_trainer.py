@@ -260,17 +260,37 @@ def _add_bar(line: Line, builder: ReadingBuilder, bar: Bar, figures: _Figures) -
         state["other_bar"] = state.get("other_bar") or (bool(latest) and bar.done != bar.total)
         return
     if latest and _goes_back(latest, bar):
-        if latest.iteration == bar.total:  # a full bar alone, drawn again below the training's
-            state.setdefault("anew", len(builder.steps) - 1)
-        if state.get("anew") and not _goes_back(builder.steps[state["anew"] - 1], bar):
-            _leave_out_other(builder)
-        else:
-            state["anew"] = len(builder.steps)
+        _turn_back(builder, latest, bar)
     latest = builder.last_step()
     if latest and bar.done > latest.iteration and state.pop("other_bar", False):
         builder.pause(line, "evaluation")
     builder.release_held()
     add_bar(line, builder, bar, **figures)
+
+
+def _turn_back(builder: ReadingBuilder, latest: LogStep, bar: Bar) -> None:
+    """Find whose bar goes back: a new run's, or an evaluation's of as many batches, or that of the
+    training behind it."""
+    state = builder.state
+    if _was_evaluation(builder, latest, bar):
+        builder.steps.clear()
+        builder.pauses[:] = [pause._replace(after=bar.done) for pause in builder.pauses]
+        return
+    if latest.iteration == bar.total:  # a full bar alone, drawn again below the training's
+        state.setdefault("anew", len(builder.steps) - 1)
+    if state.get("anew") and not _goes_back(builder.steps[state["anew"] - 1], bar):
+        _leave_out_other(builder)
+    else:
+        state["anew"] = len(builder.steps)
+
+
+def _was_evaluation(builder: ReadingBuilder, latest: LogStep, bar: Bar) -> bool:
+    """Whether the first bar that was read, before any of the training's, is an evaluation's: it is
+    full as the end of the evaluation is told, took no longer, and the training goes on."""
+    if latest.iteration != bar.total or bar.done < 2 or not builder.pauses:
+        return False
+    pause = builder.pauses[-1]
+    return pause.after == bar.total and (pause.seconds or 0.0) > (latest.stamp or 0.0) - 1
 
 
 def _goes_back(step: LogStep, bar: Bar) -> bool:
