@@ -419,34 +419,29 @@ def paddlenlp_trainer(made: Course) -> Written:
 
 
 def lightning(made: Course) -> Written:
-    """``tqdm_progress.py`` of Lightning 2: the bar of an epoch, a bar below it for validation."""
+    """``tqdm_progress.py`` of Lightning 2: the bar of an epoch, a bar below it for each data loader
+    of a validation, behind which the former is drawn again where it stood. The bar of a loader
+    begins behind its first batch."""
     length, moments = _of_epochs(made), made.moments()
     text = "GPU available: True (cuda), used: True\nTPU available: False, using: 0 TPU cores\n"
     text += "\rSanity Checking DataLoader 0: 100%|██████████| 2/2 [00:00<00:00, 21.37it/s]\n"
-    begun = 0.0
+    hidden, loaders = 0.25 * bool(made.style & 2), 1 + bool(made.style & 4)
+    begun, drawn = 0.0, 0
     for number in range(1, made.steps + 1):
         epoch, done = divmod(number - 1, length)
         now = moments[number + made.resumed]
         if not done:
-            begun = now - made.seconds[number - 1]
-        bar = _tqdm(
-            f"Epoch {epoch}: ",
-            done + 1,
-            length,
-            now - begun,
-            f", v_num=3, train_loss={_loss(number):.3f}",
-        )
+            begun, drawn = now - made.seconds[number - 1], 0
+        name, more = f"Epoch {epoch}: ", f", v_num=3, train_loss={_loss(number):.3f}"
         if number % min(made.every, 10) == 0 or done + 1 == length:
-            text += "\r" + bar
+            drawn = done + 1
+            text += "\r" + _tqdm(name, drawn, length, now - begun, more)
         for pause in made.pauses.get(number + made.resumed, ()):
+            now += pause.seconds
             if pause.kind == "evaluation":
-                for at in (0, 25, 50):
-                    text += (
-                        "\n\r"
-                        + _tqdm("Validation DataLoader 0: ", at, 50, pause.seconds * at / 50)
-                        + "\x1b[A"
-                    )
-                text += "\r" + bar
+                shown = (1 - hidden) * pause.seconds / loaders
+                text += "".join(_lightning_validation(shown, loaders))
+                text += "\r" + _tqdm(name, drawn, length, now - begun, more)
     if not made.stopped:
         text += "\n`Trainer.fit` stopped: `max_epochs=1` reached.\n"
     stated = {
@@ -455,6 +450,14 @@ def lightning(made: Course) -> Written:
         "batch_size": made.batch * made.accumulation,
     }
     return Written(text + "\n", stated)
+
+
+def _lightning_validation(seconds: float, loaders: int) -> Iterator[str]:
+    yield "\n\rValidation: |          | 0/? [00:00<?, ?it/s]\x1b[A"
+    for loader in range(loaders):
+        for at in (0, 25, 50):
+            name = f"Validation DataLoader {loader}: "
+            yield "\n\r" + _tqdm(name, at, 50, seconds * at / 50) + "\x1b[A"
 
 
 # --- Keras

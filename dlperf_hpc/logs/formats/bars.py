@@ -71,12 +71,13 @@ that was made by a run on a CPU: the speed is that by stamps of its batches to 0
 
 from __future__ import annotations
 
+import math
 import re
 from typing import NamedTuple
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, first_of, seconds_of
-from dlperf_hpc.logs.scanned import Counter, Stamps
+from dlperf_hpc.logs.scanned import Counter, LogStep, Stamps
 
 _WHOLE = r"[0-9]{1,15}"
 _RATE = (
@@ -175,6 +176,7 @@ _STATED = (
 )
 _NAME = re.compile(r"(?:^|\W)[Ee]poch\W{0,3}(?P<epoch>[0-9]{1,9})(?!\w)")
 _NO_TRAINING = re.compile(r"(?i)val|eval|test|sanity|predict|infer")
+_ROUNDED_S = 2.0  # by which the difference of two bars' times may be off, at most
 _STEPS = re.compile(r"\W[Ss]teps$")  # of the whole run, whatever the epoch before it
 _LOSSES = re.compile(r"[, ]([\w/]{0,80}loss\w{0,80})=")
 _LOSS = re.compile(rf"[, ](?:train[_/])?loss(?:_step)?=(?P<loss>{NUMBER})[,\]]")
@@ -182,15 +184,17 @@ _LOSS = re.compile(rf"[, ](?:train[_/])?loss(?:_step)?=(?P<loss>{NUMBER})[,\]]")
 
 def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A state of the bar of an epoch's batches, or what shows that Lightning draws it."""
-    bar = None
-    if "poch" in line.text:
+    bar, validates = None, _VALIDATES in line.text
+    if validates or "poch" in line.text:
         bar = bar_of(line.text)
     if _LIGHTNING in line.text or (bar and _VERSION in bar.rest):
         builder.state["lightning"] = True
     if bar and _is_training(bar):
         _read_bar(line, builder, bar)
-    elif builder.steps and _VALIDATES in line.text:
-        builder.state["over"] = True
+    elif builder.steps and validates:
+        states = builder.state.setdefault("validation", {})
+        if bar and bar.done:
+            states[bar.name] = bar
 
 
 def _is_training(bar: Bar) -> bool:
@@ -224,6 +228,10 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
         builder.counter = Counter.OPTIMIZER_STEPS
     latest = builder.last_step()
     again = latest is not None and latest.iteration == bar.done
+    if latest and "validation" in builder.state:
+        _read_behind_validation(line, builder, latest, bar)
+        if "over" in builder.state:
+            return
     lightning = "lightning" in builder.state
     figures: dict[str, str | None] = {}
     if again == lightning:
@@ -232,6 +240,43 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
         figures["printed"] = bar.rate
     builder.release_held()
     add_bar(line, builder, bar, **figures)
+
+
+def _read_behind_validation(line: Line, builder: ReadingBuilder, latest: LogStep, bar: Bar) -> None:
+    """Add the validation before a bar of the training. The reading is over if that bar may have
+    counted the validation's batches too: it went on before the validation's bars were full, or by
+    as many as these have.
+
+    Lightning draws its bar again behind a validation, where it stood: the validation's seconds are
+    those of its own bars, unless the training's has more.
+    """
+    state = builder.state
+    bars = state["validation"].values()
+    full = bars and all(each.done == each.total for each in bars)
+    if full and bar.done == latest.iteration:
+        state.setdefault("passed", bar.elapsed - (latest.stamp or 0.0))
+    if bar.done == latest.iteration:
+        return
+    del state["validation"]
+    passed = state.pop("passed", None)
+    if bar.done < latest.iteration:  # of another run
+        return
+    if not full or (passed is None and bar.done - latest.iteration >= sum(b.total for b in bars)):
+        state["over"] = True
+        return
+    seconds = sum(each.done / each.mean if each.mean else each.elapsed + 0.5 for each in bars)
+    whole = passed is not None and _is_whole(builder, passed - seconds)
+    builder.pause(line, "evaluation", seconds if whole else None)
+
+
+def _is_whole(builder: ReadingBuilder, more: float) -> bool:
+    """Whether the bars of a validation had all of its time. The training's bar has ``more``
+    seconds: of one validation that may be rounding, of several it then is less than their sum."""
+    if more > _ROUNDED_S:
+        return False
+    hidden: list[float] = builder.state.setdefault("hidden", [])
+    hidden.append(more)
+    return sum(hidden) <= 1 + 0.5 * math.sqrt(len(hidden))
 
 
 # --- program_bars

@@ -218,9 +218,8 @@ def by_printed(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFi
     """The figure of the lines' own, taken together as the rule says."""
     if rule.by is By.LINES or rule.mean is Mean.FIGURES:
         return _of_lines(rule, reading, segment)
-    if reading.printed.averaging is Averaging.RUNNING:
-        return _running(rule, reading, segment)
-    return _since_last(rule, reading, segment)
+    by = _running if reading.printed.averaging is Averaging.RUNNING else _since_last
+    return by(rule, reading, segment)
 
 
 def rate(value: float | None, printed: Printed) -> float | None:
@@ -381,8 +380,8 @@ def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
     if not ends:
         raise NoFigure("the lines print no speed", expected=True)
     resumed = segment.after > ends[0] + (ends[1] - segment.after)
-    lines = rated.numbers("iteration")
-    window = window_of_iterations(rule, lines if resumed else ends, segment)
+    printed = rated.numbers("iteration") if resumed else ends
+    window = window_of_iterations(rule, printed, segment)
     if resumed:
         raise NoFigure(
             f"the run goes on after iteration {segment.after}, so that it is not known at which "
@@ -394,12 +393,17 @@ def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
         raise NoFigure("the printed running averages leave no time for the window")
     rows = set(points.rows[window.first + 1 : window.last + 1])
     steps = rated.where([row in rows for row in range(len(rated))])
+    warning, inside = "", range(ends[window.first], ends[window.last])
+    within = [each for each in segment.pauses if each.printed and each.after in inside]
+    in_seconds = rate_unit(reading.printed) is Unit.ITERATIONS_PER_S and len(points.begins) == 1
+    if in_seconds and within and None not in [each.seconds for each in within]:
+        span = slice(window.first, window.last + 1)
+        net = less_pauses(within, ends[span], differences(points.seconds[span]))
+        seconds, warning = math.fsum(net.spent), net.warning
+    elif within:
+        warning = f"the time of the printed means holds the time of {within[0].what}s too"
     found = _timed(rule, reading, window, ends, (covered, seconds), steps)
-    for pause in segment.pauses:
-        if pause.printed and ends[window.first] <= pause.after < ends[window.last]:
-            warning = f"the time of the printed means holds the time of {pause.what}s too"
-            return replace(found, warnings=(*found.warnings, warning))
-    return found
+    return replace(found, warnings=(*found.warnings, *filter(None, [warning])))
 
 
 def _of_lines(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
@@ -410,18 +414,15 @@ def _of_lines(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFig
     if not rows:
         span = f"{rule.first or ''}:{rule.last or ''}"
         raise NoFigure(lacking or f"no {rule.by.value} within [{span}]", short=bool(lacking))
-    warnings: tuple[str, ...] = ()
-    if reading.printed.averaging is Averaging.RUNNING:
-        warnings = (
-            "the lines print running averages: their mean is a mean of means, of no window",
-        )
+    warning = "the lines print running averages: their mean is a mean of means, of no window"
+    running = reading.printed.averaging is Averaging.RUNNING
     every, numbers = segment.steps.numbers("iteration"), rows.numbers("iteration")
     before = bisect_left(every, numbers[0])
     return replace(
         _figure(rule, reading, _mean_rate(rule, rows, reading.printed), rows, lacking),
         first=every[before - 1] if before else segment.after,
         last=max(numbers),
-        warnings=warnings,
+        warnings=(warning,) if running else (),
     )
 
 

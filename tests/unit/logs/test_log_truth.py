@@ -32,13 +32,22 @@ def test_no_speed_is_wrong_without_a_word(family: str) -> None:
     holds()
 
 
+def test_an_evaluation_before_any_bar_of_the_training_is_no_training() -> None:
+    """Its bar has as many batches as the training has steps, and was read as 395 samples/s for 41:
+    nothing of the training's is read before the first loss line."""
+    found, told = verdict(*written("hf_trainer", 1862))
+    assert found == "right" and "less 1253 s of evaluation (10 times)" in told
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_clean_logs_have_the_right_speed(family: str) -> None:
     found = verdicts(family, range(20), clean=True)
     assert found["right"] >= 0.85 * 20, found
 
 
-@pytest.mark.parametrize("family", ["hf_trainer", "paddlenlp_trainer", "megatron", "torchtune"])
+@pytest.mark.parametrize(
+    "family", ["hf_trainer", "lightning", "paddlenlp_trainer", "megatron", "torchtune"]
+)
 def test_it_is_not_enough_to_doubt_every_log(family: str) -> None:
     found = verdicts(family, range(20))
     assert found["right"] >= 0.5 * 20, found

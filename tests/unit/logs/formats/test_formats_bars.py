@@ -313,14 +313,79 @@ def test_a_bar_that_names_no_epoch_of_training_is_none(name: str) -> None:
     assert not found(epoch_bars(name, 0.8, ", loss=2.5, v_num=0") + "\n").readings
 
 
-def test_the_first_epoch_is_read_up_to_its_first_validation() -> None:
+def validated(
+    until: int, seconds: float, *, drawn: float, batches: int = 5, step: float = 0.8
+) -> str:
+    """A validation behind step ``until`` of an epoch, whose own bar shows ``drawn`` seconds."""
+    text = "\n\rValidation: |          | 0/? [00:00<?, ?it/s]\x1b[A"
+    for done in range(1, batches + 1):
+        passed = drawn * done / batches
+        rate = f"{done / passed:5.2f}it/s"
+        text += f"\n\rValidation DataLoader 0: {bar(done, batches, clock(passed), rate)}\x1b[A"
+    again = until * step + seconds
+    return (
+        text
+        + f"\rEpoch 0: {bar(until, 140, clock(again), f'{until / again:5.2f}it/s', ', v_num=0')}"
+    )
+
+
+def behind(until: int, seconds: float, counted: int = 0, last: int = 140) -> str:
+    """The bar of the epoch behind a validation of so many seconds."""
+    return "".join(
+        f"\rEpoch 0: {bar(n + counted, 140, clock(0.8 * n + seconds), f'{(n + counted) / (0.8 * n + seconds):5.2f}it/s', ', v_num=0')}"
+        for n in range(until + 1, last + 1 - counted)
+    )
+
+
+@pytest.mark.parametrize(
+    ("drawn", "told"),
+    [(20.0, "less 20 s of evaluation (once)"), (12.0, "without 1 iterations, for unknown times")],
+)
+def test_a_validation_is_no_training(drawn: float, told: str) -> None:
+    """By its own bar, if that has all of the time by which the training's stands still."""
     first = epoch_bars("Epoch 0:", 0.8, ", v_num=0", last=70)
-    validation = "\n\rValidating: 100%|##########| 5/5 [00:09<00:00,  2.00it/s]\x1b[A"
-    rest = epoch_bars("Epoch 0:", 0.9, ", v_num=0") + epoch_bars("Epoch 1:", 0.9, ", v_num=0")
+    text = first + validated(70, 20.0, drawn=drawn, batches=50) + behind(70, 20.0) + "\n"
+    ran = result(found(text))
+    assert ran.samples_per_s == pytest.approx(10.0, rel=0.02)
+    assert any(told in warning for warning in ran.warnings), ran.warnings
+    printed = result(found(text), "printed")
+    assert (printed.samples_per_s == pytest.approx(10.0, rel=0.02)) == (drawn == 20.0)
+    assert any("evaluation" in warning for warning in printed.warnings)
+
+
+def test_a_bar_that_counts_validation_is_read_up_to_the_first() -> None:
+    """As Lightning's did until 2.0."""
+    first = epoch_bars("Epoch 0:", 0.8, ", v_num=0", last=70)
+    whole = "\n\rValidating: 100%|##########| 5/5 [00:09<00:00,  2.00it/s]\x1b[A"
+    begun = whole.replace("5/5", "1/5")
+    rest = behind(70, 9.0, counted=5) + epoch_bars("Epoch 1:", 0.9, ", v_num=0")
     sanity = "\rValidation sanity check: 100%|##########| 2/2 [00:00<00:00, 20.00it/s]\r"
-    scanned = found(sanity + first + validation + rest + "\n")
-    assert [step.iteration for step in scanned.readings[0].steps] == list(range(1, 71))
-    assert any("only the first was read" in note.text for note in scanned.notes)
+    for text in (whole + rest, begun + behind(70, 2.0, last=71) + whole + rest):
+        scanned = found(sanity + first + text + "\n")
+        assert [step.iteration for step in scanned.readings[0].steps] == list(range(1, 71))
+        assert any("only the first was read" in note.text for note in scanned.notes)
+
+
+def test_validations_that_each_hide_a_second_have_no_known_time() -> None:
+    """Of one it may be rounding, of ten it is 9 s of 89."""
+    text = epoch_bars("Epoch 0:", 0.8, ", v_num=0", last=20)
+    for tens in range(2, 13):
+        spent = 5.0 * (tens - 1)
+        text += validated(10 * tens, spent, drawn=4.1) + behind(
+            10 * tens, spent, last=10 * tens + 10
+        )
+    read = reading(text + "\n")
+    lengths = [pause.seconds for pause in read.pauses]
+    assert lengths[0] == pytest.approx(4.1, abs=0.01) and set(lengths[1:]) == {None}
+    (coarse, apart) = result(found(text + "\n")).warnings
+    assert "may be off by 12 %" in coarse and "without 9 iterations, for unknown times" in apart
+
+
+def test_a_run_behind_a_validation_is_a_run_of_its_own() -> None:
+    first = epoch_bars("Epoch 0:", 0.8, ", v_num=0") + validated(140, 9.0, drawn=9.0)
+    scanned = found(first + epoch_bars("Epoch 0:", 0.4, ", v_num=0") + "\n")
+    runs = interpret(scanned, (), (), ONE, rule("default")).results
+    assert [run.samples_per_s for run in runs] == pytest.approx([10.0, 20.0])
 
 
 def test_a_loss_is_that_of_its_own_step() -> None:
