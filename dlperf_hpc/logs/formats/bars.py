@@ -25,9 +25,11 @@ Progress bars of an epoch's batches: PyTorch Lightning's, and tqdm's under any p
 A bar counts batches, whatever is accumulated, and begins anew with each epoch, as its time does;
 what lies between two epochs stands in no bar. Examples of diffusers and Accelerate state how many
 optimizer steps are to come in so many epochs: their bars, of as many, count these. They also state
-their batch (``Total train batch size ..``), and Lightning its processes. The first epoch is read,
-and of it what comes before the first validation: until Lightning 2.0 the bar counted validation's
-batches too, and its time goes on during validation. Process 0 draws Lightning's bar.
+their batch (``Total train batch size ..``), and Lightning its processes. The first epoch is read.
+Its time goes on during validation, whose bar begins behind the first batch and so may have less of
+it: Lightning 2 draws the training's again when validation ends, which shows how much. Until 2.0
+the bar counted validation's batches too: of such a one is read what comes before the first
+validation. Process 0 draws Lightning's bar.
 
 Lightning draws with ``smoothing=0``: its rate is the mean since the epoch began, to 2 decimals
 (``tqdm_progress.py``; from 2.1 on always in it/s). A rate in s/it is not read, since its line says

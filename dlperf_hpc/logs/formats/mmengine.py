@@ -17,12 +17,14 @@ model, micro-steps where gradients are accumulated (``accumulative_counts``, ``c
 mmcv's line it is the mean over the iterations since the line before (``log_config.interval``); in
 MMEngine's over the last ``log_processor.window_size`` of them, which is 10 unless the program says
 otherwise: MMDetection and MMYOLO set it to the lines' distance, 50, MMPretrain prints every 100 and
-leaves it at 10. The first line has the set-up in it. Memory is the peak of rank 0's device.
+leaves it at 10. The first line has the set-up in it. Memory is the peak of rank 0's device. Between
+two lines there may be a validation (``Iter(val) [50/313]``, ``Epoch(val) [1][240]``) or ``Saving
+checkpoint at 500 iterations``: these are in the clock, and may be in the next line's ``time``.
 
 Settings come from the configuration that both dump before they begin (``train_dataloader``'s
 ``batch_size`` and mmcv's ``samples_per_gpu`` are one device's). Quoted lines were read:
 open-mmlab/mmdetection issues 4090 and 2672, open-mmlab/mmpretrain issue 408, open-mmlab/mmyolo
-issue 789, open-mmlab/mmengine pull request 155.
+issue 789, open-mmlab/mmengine pull request 155 and issue 935, openmedlab/MedFM issue 3.
 """  # noqa: E501 - a row of the table is a line of the log
 
 from __future__ import annotations
@@ -158,7 +160,23 @@ def _read_mmcv(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         _read_setting(line, builder)
 
 
+# --- evaluations and checkpoints, whose seconds no line has
+
+
+def _read_pause(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """A line of a validation, which may have many, or of a checkpoint."""
+    what, latest = "checkpoint" if found["saving"] else "evaluation", builder.last_step()
+    after = latest.iteration if latest else 0
+    if (after, what) not in [(pause.after, pause.what) for pause in builder.pauses[-2:]]:
+        builder.pause(line, what)
+
+
+_PAUSE = LinePattern(
+    r" - (?:(?:Epoch|Iter)\((?:val|test)\) {1,12}\[|(?P<saving>Saving checkpoint at [0-9]))",
+    take=_read_pause,
+)
+
 LINES = {
-    "mmengine": (LinePattern(take=_read_mmengine),),
-    "mmcv": (LinePattern(take=_read_mmcv),),
+    "mmengine": (_PAUSE, LinePattern(take=_read_mmengine)),
+    "mmcv": (_PAUSE, LinePattern(take=_read_mmcv)),
 }

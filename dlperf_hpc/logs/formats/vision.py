@@ -56,14 +56,16 @@ detectron2 (``detectron2/utils/events.py``), and what is built on it: d2go, Deti
 | 2019 | ``[11/01 11:23:38 d2.utils.events]:  eta: 8:08:27  iter: 639  total_loss: 1.194  loss_cls: 0.831  time: 0.3326  data_time: 0.0328  lr: 0.006394  max_mem: 3961M`` |
 | 2022 | as above with ``time: 0.3326  last_time: 0.3311  data_time: ..  last_data_time: ..`` |
 | a file | ``[04/14 09:05:02] d2.utils.events INFO:  eta: 0:11:54  iter: 119  ..`` |
+| hooks | ``[04/14 09:10:02 d2.evaluation.evaluator]: Start inference on 5000 batches`` |
+| | ``[04/14 09:10:01 fvcore.common.checkpoint]: Saving checkpoint to ./output/model_0004999.pth`` |
 | end | ``[04/14 09:15:02 d2.engine.hooks]: Overall training speed: 8997 iterations in 0:10:00 (0.0667 s / it)`` |
 
 ``iter`` is an index from 0 over the whole run, printed every 20 iterations. The losses are medians
 over 20 iterations; ``time`` is the mean since the third iteration of this start, of all devices'
-own batches together, without the hooks (evaluation, checkpoints). The stamps of quoted lines bear
-it out: 20 iterations took 4 s where ``time`` fell from 0.3633 to 0.3147. The total leaves
-out these two iterations and the hooks (until 2020 it divided by one iteration too few). The stamp
-has no year, and no fraction of a second. Rank 0 prints.
+own batches together, without the hooks (evaluation, checkpoints), which are in the clock. The
+stamps of quoted lines bear it out: 20 iterations took 4 s where ``time`` fell from 0.3633 to
+0.3147. The total leaves out these two iterations and the hooks (until 2020 it divided by one
+iteration too few). The stamp has no year, and no fraction of a second. Rank 0 prints.
 
 ``IMS_PER_BATCH`` of the configuration is the batch over all devices (``total_batch_size`` of a lazy
 configuration). A real log of 300 iterations was read, Richard-cpu2333/tx2dl models/log/R50-FPN_log.py
@@ -221,6 +223,8 @@ _DETECTRON2 = (
         unit=Unit.S_PER_ITERATION,
     ),
     LinePattern(_SPEED, note="the overall training speed without its number"),
+    LinePattern(r"d2\.evaluation.{1,40} Start inference on ", pause="evaluation", in_speed=False),
+    LinePattern(r"checkpoint.{1,9} Saving checkpoint to ", pause="checkpoint", in_speed=False),
     LinePattern(
         r"Rank of current process: [0-9]{1,9}\. World size: (?P<devices>[0-9]{1,9})\s*$", held=True
     ),
