@@ -25,15 +25,16 @@ A loss line of Hugging Face's has an epoch's fraction and no step (early ones ha
 step is that of the bar: the loss is written where the bar stood, and the bar is drawn again behind
 it (``ProgressCallback`` of trainer_callback.py, tqdm's ``write``). So the bar without a name that
 stands directly behind two loss lines is that of the training, and its total the number of steps;
-where the log states ``Total optimization steps``, that is its total. All other bars (evaluation,
-download, ``Map:``, ``Loading checkpoint shards:``) have a name or another total. Several loss lines
-in a row were buffered, and show neither a bar nor a step; a loss between two different states of
-the bar is no step's for certain, and is left out. Bars are looked for once the log has shown whose
-it is, by its settings or by the first loss line. The bar's whole seconds are the clock: they have
-everything in them. How long an evaluation took, its own line says (``'eval_runtime': 9.2465``), and
-a bar of another total shows that there was one. A bar's rate is not read (:mod:`.bars`). axolotl,
-TRL and LLaMA-Factory print the same lines with keys of their own; axolotl's
-``tokens/train_per_sec_per_gpu`` counts the tokens with a label only, and is no speed here.
+where the log states ``Total optimization steps``, or a launch line ``--max_steps``, that is its
+total. All other bars (evaluation, download, ``Map:``, ``Loading checkpoint shards:``) have a name
+or another total. Several loss lines in a row were buffered, and show neither a bar nor a step; a
+loss between two different states of the bar is no step's for certain, and is left out. Bars are
+looked for once the log has shown whose it is, by its settings or by the first loss line. The bar's
+whole seconds are the clock: they have everything in them. How long an evaluation took, its own line
+says (``'eval_runtime': 9.2465``), and a bar of another total shows that there was one. A bar's rate
+is not read (:mod:`.bars`). axolotl, TRL and LLaMA-Factory print the same lines with keys of their
+own; axolotl's ``tokens/train_per_sec_per_gpu`` counts the tokens with a label only, and is no speed
+here.
 
 ``train_tokens_per_second`` on a loss line is the mean over all devices since ``train()`` began; on
 the end's line (``include_tokens_per_second``, since 4.36) it divides what was planned, as the
@@ -126,11 +127,13 @@ _VALUE = r"['\"]?(?P<value>[0-9][0-9,]{0,24}(?:\.[0-9]{1,20})?)"
 _PAUSE = (
     rf"\beval_(?:[0-9A-Za-z_]{{1,40}}_)?runtime['\"]?: {_VALUE}['\"]?,|Saving model checkpoint to "
 )
+_ARGUMENT = "--per_device_train_batch_size"  # which only these Trainers have
 _END = r"(?:\s*$| \| )"  # unsloth has several settings in a line
 _PLAN = (
     ("epoch_samples", re.compile(rf"Num examples = {_VALUE}{_END}")),
     ("epochs_asked", re.compile(rf"Num Epochs = {_VALUE}{_END}")),
     ("steps_asked", re.compile(rf"Total (?:optimization )?steps = {_VALUE}\s*$")),
+    ("steps_asked", re.compile(rf"^(?=.*{_ARGUMENT}[ =]).*--max_steps[ =]{_VALUE}(?:\s|$)")),
     ("resumed", re.compile(rf"Continuing training from global step {_VALUE}\s*$")),
     ("resumed_epochs", re.compile(rf"Continuing training from epoch {_VALUE}\s*$")),
     ("epoch_samples", re.compile(rf"^ *\"?train_samples\"?(?: *= *|: ){_VALUE},?\s*$")),
@@ -392,7 +395,7 @@ def _read_plan(line: Line, builder: ReadingBuilder, _: Groups) -> None:
                 builder.count(line, "resumed", 0)
                 builder.count(line, "resumed_epochs", 0)
             _count(line, builder, name, match["value"])
-            if name == "steps_asked" and "Total " in line.text:
+            if name == "steps_asked" and ("Total " in line.text or _ARGUMENT in line.text):
                 builder.state["planned"] = int(match["value"].replace(",", "").partition(".")[0])
     if match := _DURATION.search(line.text):
         days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))

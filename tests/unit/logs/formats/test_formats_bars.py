@@ -157,6 +157,24 @@ def test_a_stated_number_of_steps_needs_no_loss_line_behind_which_the_bar_is_dra
     assert figures(reading(text).steps) == [(8, 8.0, None), (11, 11.0, None), (12, 12.0, None)]
 
 
+@pytest.mark.parametrize(
+    "first",
+    [
+        "--max_steps 200 --per_device_train_batch_size 16",
+        "--per_device_train_batch_size=16 --max_steps=200",
+    ],
+)
+def test_a_trainer_that_was_stopped_before_its_first_loss_line(first: str) -> None:
+    """The launch line says how many steps the bar of the training has, and of what batch."""
+    bars = "".join("\r" + bar(n, 200, clock(0.8 * n)) for n in range(151))
+    other = "".join("\r" + bar(n, 300, clock(0.1 * n)) for n in range(301))
+    ran = result(found(f"+ torchrun train.py {first} --bf16\n{other}\n{bars}\n"), accumulation=1)
+    assert ran.samples_per_s == pytest.approx(16 / 0.8)
+    assert ran.external is not None and ran.external.basis == "clock"
+    for less in ("--max_steps 200", "--per_device_train_batch_size 16"):
+        assert not found(f"+ torchrun train.py {less}\n{bars}\n").readings
+
+
 def test_an_evaluation_adds_no_time_to_the_step_before_it() -> None:
     text = trainer(20, 200, 1.5).rstrip("\n")
     text += f"\r{{'eval_loss': '2.1', 'epoch': '0.1'}}\n\r{bar(20, 200, '09:59')}\r{bar(21, 200, '10:00')}\n"
