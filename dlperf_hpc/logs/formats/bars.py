@@ -75,6 +75,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
@@ -109,6 +110,13 @@ class Bar(NamedTuple):
     rate: str | None
     rest: str
     mean: float | None = None
+
+    @property
+    def seconds(self) -> float:
+        """The time since the bar began: by its mean, else by its whole seconds, rounded."""
+        if self.mean:
+            return self.done / self.mean
+        return self.elapsed + 0.5
 
 
 def bar_of(text: str) -> Bar | None:
@@ -193,7 +201,13 @@ def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         builder.state["lightning"] = True
     if bar and _is_training(bar):
         _read_bar(line, builder, bar)
-    elif builder.steps and validates:
+    elif validates:
+        _keep_validation(builder, bar)
+
+
+def _keep_validation(builder: ReadingBuilder, bar: Bar | None) -> None:
+    """Keep the last state of each bar of a validation, until the training's goes on."""
+    if builder.steps:
         states = builder.state.setdefault("validation", {})
         if bar and bar.done:
             states[bar.name] = bar
@@ -222,18 +236,16 @@ def _is_of_steps(builder: ReadingBuilder, bar: Bar) -> bool:
 
 def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
     epoch = first_of(_NAME, bar.name)
-    if epoch is None or builder.later_epoch(line, epoch) or builder.state.get("over"):
+    if epoch is None or builder.later_epoch(line, epoch):
         return
-    if bar.total != builder.state.setdefault("total", bar.total):
+    if bar.total != builder.state.setdefault("total", bar.total) or not _goes_on(
+        line, builder, bar
+    ):
         return
     if _is_of_steps(builder, bar):
         builder.counter = Counter.OPTIMIZER_STEPS
     latest = builder.last_step()
     again = latest is not None and latest.iteration == bar.done
-    if latest and "validation" in builder.state:
-        _read_behind_validation(line, builder, latest, bar)
-        if "over" in builder.state:
-            return
     lightning = "lightning" in builder.state
     figures: dict[str, str | None] = {}
     if again == lightning:
@@ -244,31 +256,42 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
     add_bar(line, builder, bar, **figures)
 
 
-def _read_behind_validation(line: Line, builder: ReadingBuilder, latest: LogStep, bar: Bar) -> None:
-    """Add the validation before a bar of the training. The reading is over if that bar may have
-    counted the validation's batches too: it went on before the validation's bars were full, or by
-    as many as these have.
+def _goes_on(line: Line, builder: ReadingBuilder, bar: Bar) -> bool:
+    """Whether the training's bar counts its own batches alone behind a validation, which is added
+    then. A bar that counts the validation's too goes on before those of the validation are full,
+    or by as many batches as they have.
 
-    Lightning draws its bar again behind a validation, where it stood: the validation's seconds are
-    those of its own bars, unless the training's has more.
+    Lightning 2 draws the training's bar again behind a validation, where it stood.
     """
-    state = builder.state
-    bars = state["validation"].values()
-    full = bars and all(each.done == each.total for each in bars)
-    if full and bar.done == latest.iteration:
-        state.setdefault("passed", bar.elapsed - (latest.stamp or 0.0))
-    if bar.done == latest.iteration:
-        return
+    state, latest = builder.state, builder.last_step()
+    if latest is None or "validation" not in state:
+        return "over" not in state
+    bars, more = list(state["validation"].values()), bar.done - latest.iteration
+    full = bool(bars) and all(each.done == each.total for each in bars)
+    if not more:
+        if full:
+            state.setdefault("again", bar.elapsed)
+        return True
     del state["validation"]
-    passed = state.pop("passed", None)
-    if bar.done < latest.iteration:  # of another run
-        return
-    if not full or (passed is None and bar.done - latest.iteration >= sum(b.total for b in bars)):
+    again = state.pop("again", None)
+    if more < 0:  # of another run
+        return True
+    if not full or (again is None and more >= sum(each.done for each in bars)):
         state["over"] = True
-        return
-    seconds = sum(each.done / each.mean if each.mean else each.elapsed + 0.5 for each in bars)
-    whole = passed is not None and _is_whole(builder, passed - seconds)
-    builder.pause(line, "evaluation", seconds if whole else None)
+        return False
+    builder.pause(line, "evaluation", _length(builder, bars, latest, again))
+    return True
+
+
+def _length(
+    builder: ReadingBuilder, bars: Sequence[Bar], latest: LogStep, again: float | None
+) -> float | None:
+    """The seconds of a validation by its bars; None if the training's bar, which was drawn again at
+    ``again``, shows that it took longer, since a bar begins late, or does not show how long."""
+    seconds = sum(each.seconds for each in bars)
+    if again is None or not _is_whole(builder, again - (latest.stamp or 0.0) - seconds):
+        return None
+    return seconds
 
 
 def _is_whole(builder: ReadingBuilder, more: float) -> bool:

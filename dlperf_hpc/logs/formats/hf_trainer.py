@@ -153,6 +153,7 @@ _AT_THE_END = (
     ("steps", re.compile(rf"\bTrainOutput\(global_step={_VALUE},")),
     ("steps", re.compile(rf"\| *{_VALUE}/[0-9]{{1,18}} \[[0-9:]{{4,12}}<")),
 )
+_AT_THE_BEGINNING = re.compile(f"Total |{_ARGUMENT}")
 _EPOCH = re.compile(rf"'epoch': {_VALUE}")
 _SETTINGS = {
     "batch size per device": "batch_size",
@@ -395,7 +396,7 @@ def _read_plan(line: Line, builder: ReadingBuilder, _: Groups) -> None:
                 builder.count(line, "resumed", 0)
                 builder.count(line, "resumed_epochs", 0)
             _count(line, builder, name, match["value"])
-            if name == "steps_asked" and ("Total " in line.text or _ARGUMENT in line.text):
+            if name == "steps_asked" and _AT_THE_BEGINNING.search(line.text):
                 builder.state["planned"] = int(match["value"].replace(",", "").partition(".")[0])
     if match := _DURATION.search(line.text):
         days, hours, minutes = (int(match[name] or 0) for name in ("days", "hours", "minutes"))

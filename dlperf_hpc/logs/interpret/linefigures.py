@@ -218,8 +218,9 @@ def by_printed(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFi
     """The figure of the lines' own, taken together as the rule says."""
     if rule.by is By.LINES or rule.mean is Mean.FIGURES:
         return _of_lines(rule, reading, segment)
-    by = _running if reading.printed.averaging is Averaging.RUNNING else _since_last
-    return by(rule, reading, segment)
+    if reading.printed.averaging is Averaging.RUNNING:
+        return _running(rule, reading, segment)
+    return _since_last(rule, reading, segment)
 
 
 def rate(value: float | None, printed: Printed) -> float | None:
