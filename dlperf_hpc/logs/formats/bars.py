@@ -207,7 +207,7 @@ def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
 
 def _keep_validation(builder: ReadingBuilder, bar: Bar | None) -> None:
     """Keep the last state of each bar of a validation, until the training's goes on."""
-    if builder.steps:
+    if builder.steps and "over" not in builder.state:
         states = builder.state.setdefault("validation", {})
         if bar and bar.done:
             states[bar.name] = bar

@@ -378,7 +378,8 @@ def test_a_bar_that_counts_validation_is_read_up_to_the_first() -> None:
     begun = whole.replace("5/5", "1/5")
     rest = behind(70, 9.0, counted=5) + epoch_bars("Epoch 1:", 0.9, ", v_num=0")
     sanity = "\rValidation sanity check: 100%|##########| 2/2 [00:00<00:00, 20.00it/s]\r"
-    for text in (whole + rest, begun + behind(70, 2.0, last=71) + whole + rest):
+    again = epoch_bars("Epoch 0:", 0.4, ", v_num=0")
+    for text in (whole + rest, begun + behind(70, 2.0, last=71) + whole + rest + whole + again):
         scanned = found(sanity + first + text + "\n")
         assert [step.iteration for step in scanned.readings[0].steps] == list(range(1, 71))
         assert any("only the first was read" in note.text for note in scanned.notes)
