@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.cli import doctor, messages, options, selection, submission
+from dlperf_hpc.cli import doctor, memory, messages, options, selection, submission
 from dlperf_hpc.cli.messages import usage_error
 from dlperf_hpc.cli.rerun import taken_by_default
 from dlperf_hpc.errors import SiteError, below, nearest, number_of, printable, redacted, visible
@@ -177,6 +177,7 @@ def _sweep(arguments: argparse.Namespace) -> int:
         return _try_log(sweep, arguments.try_log, arguments.json)
     engine = choose_engine(arguments.cluster or sweep.cluster)
     site = load_site(arguments.site or sweep.site)
+    memory.refuse(str(sweep.source), sweep.cases, site.gpu_memory_mib)
     root = (arguments.logs / sweep.name).absolute()
     # The arrays of a sweep that is on disk stay as they are: the bound need not be known.
     again = not (arguments.dry_run or arguments.check) and (root / layout.MANIFEST).exists()
@@ -285,6 +286,7 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
     if as_json:
         plan = [_planned(array, scripts[array.name], children) for array in manifest.arrays]
         made: dict[str, Any] = {"sweep": manifest.sweep, "root": str(root), "arrays": plan}
+        made["memory"] = memory.values(manifest.runs)
         if manifest.until is not None:
             made["repeats"] = vars(manifest.until)
         if chosen.values:
@@ -293,7 +295,8 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
             made["directory"] = found
         messages.print_json(made)
         return 0
-    texts = _plan_texts(manifest, engine, root, children, found)
+    texts = list(_plan_texts(manifest, engine, root, children, found))
+    texts[1:1] = memory.texts(manifest.runs, site.gpu_memory_mib)
     print("\n".join(map(visible, [*texts, *("", *chosen.lines) * bool(chosen.lines)])))
     for name, script in scripts.items():
         if script is not None:

@@ -34,8 +34,8 @@ from dlperf_hpc.sweepfile.load import MOST_RUNS, Sweep
 _MOST_LINES = 10
 # Keys of a site profile that say how one submits and looks, and not what the jobs are.
 _OF_SUBMITTING = {
-    *("array_parallelism", "description", "group", "max_array_size", "max_submit", "poll_s"),
-    "spread",
+    *("array_parallelism", "description", "gpu_memory_mib", "group", "max_array_size"),
+    *("max_submit", "poll_s", "spread"),
 }
 
 

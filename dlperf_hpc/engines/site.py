@@ -317,6 +317,7 @@ class Site(_ProfileTable):
     gpu_type: _Word | None = None
     exclusive: bool = True
     cpus_per_task: _Count | None = None
+    gpu_memory_mib: _Count | None = None
     gpu_bind: Literal["none", "tres-none"] | None = None
     mem: _Memory | None = None
     mem_per_cpu: Annotated[_Memory | None, AfterValidator(_one_memory)] = None

@@ -16,6 +16,31 @@ from dlperf_hpc.sweepfile.programs import UserProgram
 
 
 @dataclass(frozen=True)
+class ModelSize:
+    """A model and one micro-batch of a rank, as memory sees them: ``parameters`` in all, and in one
+    ``layer`` of its ``layers``. A layer keeps for the backward pass twice ``entry``, the numbers of
+    its input, of the residual stream, and ``computed`` in the precision of products. ``scores`` of
+    the vocabulary are kept, and as many as ``widened`` are in float32 besides, for a moment."""
+
+    parameters: int
+    layer: int
+    layers: int
+    entry: int
+    computed: int
+    scores: int
+    widened: int
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Bytes on the device of the rank that holds most: ``certain`` in an optimizer step, with
+    parameters, gradients, copies, optimizer state; ``about`` at the peak, an estimate."""
+
+    certain: int
+    about: int
+
+
+@dataclass(frozen=True)
 class BackendDeclaration:
     """A framework as the wrapper drives it.
 
@@ -26,7 +51,7 @@ class BackendDeclaration:
     :data:`~dlperf_hpc.model.case.MODES` that it can run; ``one_per_node``: one process may drive
     all GPUs of a node. ``refused`` says of precisions and optimizers that it lacks why, by their
     names. ``check(case)`` gives (key, message) for what the back end cannot do of a
-    case whose values hold one by one."""
+    case whose values hold one by one; ``memory(case, size)`` its :class:`Memory`, or None."""
 
     name: str
     doc: str
@@ -42,6 +67,7 @@ class BackendDeclaration:
     modes: tuple[str, ...] = ("eager",)
     refused: Mapping[str, str] = field(default_factory=dict)
     check: Callable[[Case], Iterable[tuple[str, str]]] | None = None
+    memory: Callable[[Case, ModelSize], Memory | None] | None = None
 
 
 @dataclass(frozen=True)
@@ -68,8 +94,8 @@ class WorkloadDeclaration:
     ``batch(case, rank)`` the rank's batch of synthetic data, a dict of arrays that are the model's
     arguments by name; ``flops_per_sample(case)`` model FLOPs of one sample, forward and backward;
     ``layout(case)`` what its real data is like, None where it has none. ``check(case)`` is as a
-    :class:`BackendDeclaration` has it. Where samples are no sequences, ``max_seq_len`` is 0, and so
-    is every case's ``seq_len``."""
+    :class:`BackendDeclaration` has it; ``size(case)`` is its :class:`ModelSize`. Where samples are
+    no sequences, ``max_seq_len`` is 0, and so is every case's ``seq_len``."""
 
     name: str
     doc: str
@@ -83,6 +109,7 @@ class WorkloadDeclaration:
     min_seq_len: int = 1
     layout: Callable[..., SampleLayout] | None = None
     check: Callable[[Case], Iterable[tuple[str, str]]] | None = None
+    size: Callable[[Case], ModelSize] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,6 +125,13 @@ class Registry:
         if framework in self.programs:
             return self.programs[framework].options
         return self.backends[framework].options + self.workloads[model].options
+
+    def memory(self, case: Case) -> Memory | None:
+        """What a rank of a back end's case needs; None where back end or workload does not say."""
+        backend, workload = self.backends[case.framework], self.workloads[case.model]
+        if backend.memory and workload.size:
+            return backend.memory(case, workload.size(case))
+        return None
 
     def declared(self) -> Iterator[Option]:
         """The options of every program, back end and workload: of one name, ours come last."""

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from dlperf_hpc.model.case import MODES, Option
-from dlperf_hpc.sweepfile.declarations import BackendDeclaration
-from dlperf_hpc.train.backends import ALIKE, BIND
+from dlperf_hpc.model.case import MODES, Case, Option
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Memory, ModelSize
+from dlperf_hpc.train.backends import ALIKE, BIND, replicated
 from dlperf_hpc.train.session import TORCH_CURE, opener
+
+
+def memory(case: Case, size: ModelSize) -> Memory:
+    """What a rank needs. DDP's buckets are the gradients and stay; one rank may be without them."""
+    parts = case.ranks if case.option("optimizer_placement") else 1
+    return replicated(case, size, parts, case.ranks > 1 or case.option("one_rank") == "ddp")
+
 
 BACKENDS = (
     BackendDeclaration(
@@ -16,6 +23,7 @@ BACKENDS = (
         **ALIKE,
         open_session=opener("torch.ddp", "DdpSession", "PyTorch", TORCH_CURE),
         modes=MODES,
+        memory=memory,
         options=(
             BIND,
             Option(

@@ -11,8 +11,8 @@ from typing import Any
 from dlperf_hpc.errors import Issue, SpecError
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.model.case import MODES, Case, Optimizer, Option
-from dlperf_hpc.sweepfile.declarations import BackendDeclaration
-from dlperf_hpc.train.backends import ALIKE, BIND
+from dlperf_hpc.sweepfile.declarations import BackendDeclaration, Memory, ModelSize
+from dlperf_hpc.train.backends import ALIKE, BIND, activations, state_bytes, width
 from dlperf_hpc.train.session import TORCH_CURE, opener
 
 Config = dict[str, Any]
@@ -33,6 +33,9 @@ _SWEEP_KEYS = {
     "steps_per_print": "steps_per_print",
     "timers.throughput.enabled": "steps_per_print",
 }
+
+# ZeRO's defaults: numbers in its bucket of gradients, parameters that stage 3 gathers at most.
+_BUCKET, _LIVE = 5 * 10**8, 10**9
 
 # Keys of a user's file that would change what is measured behind the sweep's back.
 _REFUSED = {
@@ -87,6 +90,26 @@ def refusals(case: Case) -> list[Issue]:
         why = "embeddings are used outside their modules, which it collects in eager mode only"
         issues.append(Issue("zero_stage", f"3 is invalid with compile: {why}"))
     return issues
+
+
+def memory(case: Case, size: ModelSize) -> Memory | None:
+    """As DeepSpeed 0.19 was seen to hold it; None with a user's own file, which may offload. ZeRO
+    updates fp32 copies, also in fp32; stage 0 does in half precision. Stage 1 keeps whole gradients
+    through an accumulation, stage 3 its bucket always."""
+    if case.option("deepspeed_config"):
+        return None
+    stage, number, own = case.option("zero_stage"), size.parameters, width(case)
+    ranks = case.ranks if stage else 1
+    low = own * number // (ranks if stage == 3 else 1)
+    copies = 4 * number // ranks * (stage > 0 or own == 2)
+    held = low + copies + state_bytes(case.optimizer) * number // ranks
+    gradients = copies + low * (stage in (0, 3))
+    whole = low * (stage == 1 and case.accumulation > 1)
+    bucket = own * _BUCKET * (stage > 0)
+    gathered = (low + own * min(number, _LIVE)) * (stage == 3)
+    certain = held + max(gradients, whole) + bucket * (stage == 3)
+    peak = held + whole + bucket + gathered + activations(case, size, own)
+    return Memory(certain, max(certain, peak))
 
 
 def generate(case: Case) -> Config:
@@ -219,6 +242,7 @@ BACKENDS = (
         open_session=opener("torch.deepspeed", "DeepSpeedSession", "PyTorch", TORCH_CURE),
         modes=MODES[:2],
         check=check,
+        memory=memory,
         modules=("deepspeed",),
         options=(
             Option(

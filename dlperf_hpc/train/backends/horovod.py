@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.errors import WorldError
 from dlperf_hpc.model.case import MODES, Option
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
-from dlperf_hpc.train.backends import ALIKE, BIND, XLA
+from dlperf_hpc.train.backends import ALIKE, BIND, XLA, replicated
 from dlperf_hpc.train.session import opener
 
 if TYPE_CHECKING:
@@ -58,6 +58,7 @@ BACKENDS = (
         library="torch",
         open_session=opener("torch.horovod", "HorovodTorchSession", "Horovod for PyTorch", _CURE),
         modes=MODES[:2],
+        memory=replicated,
         options=_OPTIONS,
         **_HOROVOD,
     ),

@@ -23,16 +23,13 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
+from dlperf_hpc.train.workloads import WIDENED as _WIDENED
 from dlperf_hpc.train.workloads.bert import BertConfig
 from dlperf_hpc.train.workloads.gpt2 import Gpt2Config
 from dlperf_hpc.train.workloads.llama3 import LlamaConfig
 
 Config = Union[BertConfig, Gpt2Config]
 IGNORED = -100  # the label that is left out of the mean, as in torch's cross-entropy
-
-# Scores widened to float32 at once: 256 MiB, 1334 rows of GPT-2. Fewer, and a GPU would spend its
-# time on starting kernels.
-_WIDENED = 2**26
 
 
 def build(config: Config, _: object) -> nn.Module:

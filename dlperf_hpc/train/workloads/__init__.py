@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.errors import WeightsError
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.model.case import Case, Option
+from dlperf_hpc.sweepfile.declarations import ModelSize
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,6 +49,11 @@ _UNREADABLE = (
 )
 
 
+WIDENED = 2**26
+"""Scores of the vocabulary that a causal model's loss widens to float32 at once: 256 MiB, 1334 rows
+of GPT-2. Fewer, and a GPU would spend its time on starting kernels."""
+
+
 @dataclass(frozen=True)
 class TransformerConfig:
     """Sizes that all transformers have."""
@@ -60,6 +66,17 @@ class TransformerConfig:
     def __post_init__(self) -> None:
         if self.hidden % self.heads:
             raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
+
+
+def size_of(config: TransformerConfig, outside: int, **sizes: int) -> ModelSize:
+    """A BERT or GPT-2; ``outside`` are the parameters outside of its layers. A layer keeps the
+    inputs of both LayerNorms, and of its products (h, h, h, f for each token), query, key and value
+    (3 h), and what goes into gelu (f); fused attention keeps no scores. In 16 bits, with f = 4h and
+    masks of dropout: 34 h bytes (Korthikanti et al. 2022, arXiv:2205.05198, section 4.1)."""
+    h, f, layers = config.hidden, config.ffn, config.layers
+    layer = 4 * h * h + 2 * h * f + 9 * h + f
+    computed = (6 * h + 2 * f) * sizes["entry"] // h
+    return ModelSize(layers * layer + outside, layer, layers, computed=computed, **sizes)
 
 
 def build(library: str, config: object, case: Case, module: str = "models") -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.model.case import Case, Option
-from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
+from dlperf_hpc.sweepfile.declarations import ModelSize, SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train import workloads
 from dlperf_hpc.train.workloads import DROPOUT, INITIAL_WEIGHTS, TransformerConfig, frozen_random
 
@@ -166,6 +166,17 @@ def _layout(case: Case) -> SampleLayout:
     )
 
 
+def size(case: Case) -> ModelSize:
+    """The model in memory. Its loss has the scores in float32 twice."""
+    config, tokens = config_of(case), case.batch_size * case.seq_len
+    h, final_norm = config.hidden, 2 * config.hidden * (config.layer_norm == "pre")
+    embeddings = (config.vocab + config.max_positions + config.types + 2) * h
+    heads = 2 * (h * h + h) + 2 * h + config.vocab + 2 * h + 2  # pooler and MLM, NSP
+    scores = case.batch_size * predictions_per_sequence(case.seq_len) * config.vocab
+    sizes = {"entry": tokens * h, "scores": scores, "widened": 2 * scores}
+    return workloads.size_of(config, embeddings + heads + final_norm, **sizes)
+
+
 _OPTIONS = (
     Option("layer_norm", "post", "post (Google, NVIDIA) or pre (DeepSpeed)", LAYER_NORMS),
     DROPOUT,
@@ -184,6 +195,7 @@ WORKLOADS = tuple(
         batch=batch,
         flops_per_sample=_flops,
         layout=_layout,
+        size=size,
         options=_OPTIONS,
     )
     for name, config in SIZES.items()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.model.case import Case
-from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
+from dlperf_hpc.sweepfile.declarations import ModelSize, SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train import workloads
 from dlperf_hpc.train.workloads import (
     CHECKPOINT_ACTIVATIONS,
@@ -104,6 +104,15 @@ def _layout(case: Case) -> SampleLayout:
     return SampleLayout("gpt2", config_of(case).vocab, case.seq_len)
 
 
+def size(case: Case) -> ModelSize:
+    """The model in memory."""
+    config, tokens = config_of(case), case.batch_size * case.seq_len
+    outside = (config.vocab + config.max_positions + 2) * config.hidden
+    entry, scores = tokens * config.hidden, tokens * config.vocab
+    sizes = {"entry": entry, "scores": scores, "widened": min(scores, workloads.WIDENED)}
+    return workloads.size_of(config, outside, **sizes)
+
+
 _OPTIONS = (DROPOUT, CHECKPOINT_ACTIVATIONS, INITIAL_WEIGHTS)
 
 WORKLOADS = tuple(
@@ -117,6 +126,7 @@ WORKLOADS = tuple(
         batch=batch,
         flops_per_sample=_flops,
         layout=_layout,
+        size=size,
         options=_OPTIONS,
     )
     for name, config in SIZES.items()

@@ -13,11 +13,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from dlperf_hpc.model.case import Case, Option
-from dlperf_hpc.sweepfile.declarations import SampleLayout, WorkloadDeclaration
+from dlperf_hpc.sweepfile.declarations import ModelSize, SampleLayout, WorkloadDeclaration
 from dlperf_hpc.train import workloads
 from dlperf_hpc.train.workloads import (
     CHECKPOINT_ACTIVATIONS,
     INITIAL_WEIGHTS,
+    WIDENED,
     TransformerConfig,
     token_batch,
 )
@@ -46,6 +47,11 @@ class LlamaConfig(TransformerConfig):
     init_std: float = 0.02
     dropout: float = 0.0
     checkpoint_activations: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.key_heads <= self.heads or self.heads % self.key_heads:
+            raise ValueError(f"key_heads {self.key_heads} do not divide heads {self.heads}")
 
 
 # config.json of meta-llama/Llama-3.2-1B and Llama-3.1-8B; tiny is for CPUs, with the same tokens so
@@ -107,6 +113,21 @@ def _layout(case: Case) -> SampleLayout:
     return SampleLayout("gpt2", config_of(case).vocab, case.seq_len)
 
 
+def size(case: Case) -> ModelSize:
+    """The model in memory. A layer keeps the inputs of both norms, and of its products: their
+    inputs (h, h, h, f for each token), queries and keys as turned (h + K d), the product that the
+    values are a part of (h + 2 K d), both halves of SwiGLU and the first one's silu (3 f). In fp32
+    keys and values are repeated for every head of queries (2 h), and that product goes."""
+    config, tokens = config_of(case), case.batch_size * case.seq_len
+    h, f, layers = config.hidden, config.ffn, config.layers
+    keys, scores = h * config.key_heads // config.heads, tokens * config.vocab
+    values = h + 2 * keys if case.precision in ("bf16", "fp16") else 2 * h
+    layer = 2 * h * h + 2 * h * keys + 3 * h * f + 2 * h
+    number = layers * layer + h + config.vocab * h * (2 - config.tied)
+    computed = tokens * (4 * h + keys + values + 4 * f)
+    return ModelSize(number, layer, layers, tokens * h, computed, scores, min(scores, WIDENED))
+
+
 _OPTIONS = (
     Option("dropout", 0.0, "0, since Llama is trained without", maximum=0.99),
     CHECKPOINT_ACTIVATIONS,
@@ -124,6 +145,7 @@ WORKLOADS = tuple(
         batch=batch,
         flops_per_sample=_flops,
         layout=_layout,
+        size=size,
         options=_OPTIONS,
         check=check,
     )
