@@ -244,7 +244,8 @@ def throttle_words(bits: int) -> str:
 class RankTime:
     """What one rank took for an optimizer step in which it waited for no other: the median, ms.
     ``gpu``: it computed on one, that of its ``local_rank`` on ``host``; clock (MHz) and throttle
-    reasons (bits) are those that NVML saw during the window."""
+    reasons (bits) are those that NVML saw during the window. ``wait_ms`` is for how long it waited
+    for input in a step of the window, on average; None where its log does not tell."""
 
     host: str
     local_rank: int
@@ -253,6 +254,7 @@ class RankTime:
     uuid: str = ""
     sm_mhz: float | None = None
     throttle: int | None = None
+    wait_ms: float | None = None
 
 
 SAMPLES_PER_S = "samples/s"

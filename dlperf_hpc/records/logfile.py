@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import MISSING, dataclass, field, fields
+from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
@@ -303,6 +303,9 @@ def _rank_times(log: ParsedLog) -> tuple[tuple[result.RankTime, ...], str]:
     gpus = {_int_or(gpu.get("rank"), None): gpu for gpu in _gpus_of_window(log)}
     world = log.tables.get("world", {})
     made = [_rank_time(ms, {**world, **ranks[n]}, gpus.get(n, {})) for n, ms in enumerate(times)]
+    waits = steps.get("rank_wait_ms")
+    if isinstance(waits, list) and len(waits) == len(made) and all(map(_is_wait, waits)):
+        made = [replace(time, wait_ms=float(wait)) for time, wait in zip(made, waits)]
     return tuple(made), ""
 
 
@@ -322,6 +325,10 @@ def _rank_time(ms: float, facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> r
         sm_mhz=mhz if is_number(mhz) else None,
         throttle=_int_or(gpu.get("throttle"), None),
     )
+
+
+def _is_wait(value: Any) -> bool:
+    return is_number(value) and value >= 0
 
 
 def _int_or(value: Any, default: Any) -> Any:

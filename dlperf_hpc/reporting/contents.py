@@ -20,6 +20,7 @@ from dlperf_hpc.analysis.prediction import Prediction, predictions
 from dlperf_hpc.analysis.slow_nodes import NodeFindings, hosts_of
 from dlperf_hpc.analysis.slow_nodes import examine as examine_nodes
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair, option_pairs, summarise
+from dlperf_hpc.analysis.step_parts import StepParts, step_parts
 from dlperf_hpc.errors import redacted
 from dlperf_hpc.model.case import Topology, Until
 from dlperf_hpc.model.result import RunResult, Status
@@ -27,6 +28,7 @@ from dlperf_hpc.model.statistics import TARGET_COVERAGE
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.prediction_tables import predictions_json
 from dlperf_hpc.reporting.run_states import warnings_of
+from dlperf_hpc.reporting.step_tables import step_parts_json
 from dlperf_hpc.reporting.table import by_devices, ends_json, natural, rows, span
 
 
@@ -119,7 +121,7 @@ class Report:
     def compute(self) -> None:
         """Compute what most files tell."""
         _ = self.case_rows, self.run_rows, self.nodes, self.machines, self.option_pairs
-        _ = self.predictions
+        _ = self.predictions, self.step_parts
 
     @cached_property
     def series(self) -> Mapping[str, tuple[CaseSummary, ...]]:
@@ -180,6 +182,11 @@ class Report:
         return tuple(each for each in found if len(each.steps) > 1)
 
     @cached_property
+    def step_parts(self) -> Mapping[str, tuple[StepParts, ...]]:
+        """What the steps of the cases of each series are made of, where runs tell of it."""
+        return step_parts(self.series, self.runs)
+
+    @cached_property
     def troubles(self) -> tuple[RunResult, ...]:
         """The runs that ended without a number, or of which nothing on disk says how: a cut log."""
         return tuple(r for r in self.runs if r.status.bad or r.status is Status.UNKNOWN)
@@ -237,7 +244,8 @@ def as_json(report: Report) -> dict[str, Any]:
     have each flag, and its largest size, a signed fraction. ``switches`` are pairs of cases
     that differ in one option. ``dlperf`` holds, per series, the table as DLPerf's scripts round it,
     and what it lacks. ``nodes`` and ``predictions`` are what ``dlperf nodes --json`` and
-    ``dlperf predict --json`` print, null without any."""
+    ``dlperf predict --json`` print, null without any. ``step_parts`` has what the step of each case
+    is made of, in ms."""
     lists = ({"flags": list(case.flags), "notes": list(case.notes)} for case in report.cases)
     return {
         "schema": SCHEMA,
@@ -261,6 +269,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "cost": report.cost and _cost(report.cost, report.budget),
         "nodes": _nodes(report.nodes) if report.nodes.something else None,
         "predictions": predictions_json(report.predictions) if report.predictions else None,
+        "step_parts": step_parts_json(report.step_parts),
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
     }

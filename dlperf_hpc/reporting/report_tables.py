@@ -20,6 +20,7 @@ from dlperf_hpc.model.stopping import label
 from dlperf_hpc.reporting.contents import FlagRow, Report
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS
 from dlperf_hpc.reporting.run_states import trouble_table, warning_lines
+from dlperf_hpc.reporting.step_tables import loss_sentence
 from dlperf_hpc.reporting.table import (
     Cell,
     Column,
@@ -295,7 +296,9 @@ def _tables(
     left_out: dict[str, None] = {}
     tables = rows = 0
     for name, members in report.series.items():
-        whole = replace(narrow_table(name, members), beneath=_beneath(members))
+        lost = loss_sentence(report.step_parts.get(name, ())).removeprefix(f"{name} ")
+        lines = [*_beneath(members), *filter(None, [lost])]
+        whole = replace(narrow_table(name, members), beneath=lines)
         table = whole.fitting(width)
         if len(report.series) == 1:
             table, rows = room.cut(table)

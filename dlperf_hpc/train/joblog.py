@@ -268,6 +268,9 @@ def log_window(attempt: Attempt, measured: Measured) -> None:
     losses = measurement.mean_losses(measured.windows)
     log_iterations(attempt, measured.windows, losses, measured.measure.warmup)
     medians = {key: value for key, value in asdict(found).items() if value not in ("", ())}
+    if found.rank_ms and window.optimizer_steps:
+        waits = (each.data_wait_s or 0.0 for each in measured.windows)
+        medians["rank_wait_ms"] = [round(1e3 * s / window.optimizer_steps, 3) for s in waits]
     log_event(attempt, "communication", medians if found.steps else {"reason": found.reason})
     log_summary(attempt, window)
 

@@ -73,13 +73,15 @@ def dash_of(place: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True)
 class Section:
-    """A part of the page behind the figure: sentences, then a table; ``folded``: on request."""
+    """A part of the page behind the figure: sentences, then a table; ``folded``: on request.
+    ``draws``: the scripts draw a figure above the table, by the name of its specification."""
 
     name: str
     title: str
     sentences: tuple[str, ...] = ()
     table: Table[Any] | None = None
     folded: bool = False
+    draws: str = ""
 
 
 @dataclass(frozen=True)

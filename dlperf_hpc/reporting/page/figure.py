@@ -13,6 +13,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from dlperf_hpc.analysis.step_parts import PARTS
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.page import COLOURS, colour_of, dash_of, mark_of
@@ -129,6 +130,31 @@ def trace() -> dict[str, Any]:
             {"mark": line, "encoding": {"y": _number("slowest", **y)}},
         ],
     }
+
+
+PART_COLOURS = dict(zip(PARTS.values(), (COLOURS[0], *COLOURS[1:4], COLOURS[-1])))
+
+
+def parts() -> dict[str, Any]:
+    """The step of each case as a bar of its parts, ms."""
+    scale = {"domain": list(PART_COLOURS), "range": list(PART_COLOURS.values())}
+    legend = {
+        "title": None,
+        "orient": "top",
+        "columns": {"expr": "width < 420 ? 1 : 5"},
+        "labelColor": "currentColor",
+        "labelFontSize": 12,
+        "labelLimit": 260,
+    }
+    color = {"field": "part", "type": "nominal", "scale": scale, "legend": legend}
+    labels = {"title": None, "labelLimit": {"expr": "width < 420 ? 130 : 300"}}
+    bar = {"type": "bar", "tooltip": {"signal": "datum"}, "cursor": "pointer"}
+    x = _number("ms", axis={"title": "optimizer step, ms"}, stack="zero")
+    y = {"field": "label", "type": "nominal", "sort": None, "axis": labels}
+    return {
+        **_base(300),
+        "layer": [_layer("parts", bar, x=x, y=y, color=color, order=_number("at"))],
+    }  # fmt: skip
 
 
 OUTCOME_COLOURS = {

@@ -168,14 +168,16 @@
     }
     if (parts.every(p => !p.sets.cases.length && !p.sets.runs.length && !p.sets.hollow.length)) told.splice(0, 9, cases.some(c => c.visible) ? 'Nothing that is chosen has this quantity: choose another quantity or base, or fewer filters.' : 'Nothing matches the filters.');
     one('#told').textContent = told.join(' ');
+    return one('#parts') && drawParts();
+  };
+  const drawParts = () => {
+    const here = cases.filter(c => c.visible && c.parts).slice(0, 60), height = 22 * here.length + (one('#parts').clientWidth < 560 ? 150 : 90);
+    const bars = here.flatMap(c => c.parts.map(([part, ms], at) => ({ label: data.series.length > 1 ? `${data.short[c.s]} ${c.topology}` : c.topology, part, ms, at, c: cases.indexOf(c) })));
+    return show('parts', `parts ${height}`, () => ({ ...data.specs.parts, height }), { parts: bars }, `What the steps of ${here.length} cases are made of. The table below has every figure.`);
   };
   const drawRatios = () => {
-    const sets = { cases: [], intervals: [] };
-    cases.forEach((c, i) => {
-      if (!c.visible || c.ratio == null) return;
-      sets.cases.push({ label: c.label, x: c.ratio, outcome: c.outcome, c: i });
-      if (c.low != null) sets.intervals.push({ label: c.label, low: c.low, high: c.high, outcome: c.outcome });
-    });
+    const known = cases.filter(c => c.visible && c.ratio != null), sets = { cases: known.map(c => ({ label: c.label, x: c.ratio, outcome: c.outcome, c: cases.indexOf(c) })) };
+    sets.intervals = known.filter(c => c.low != null).map(c => ({ label: c.label, low: c.low, high: c.high, outcome: c.outcome }));
     one('#told').textContent = sets.cases.length ? '' : 'None of the chosen cases has a ratio.';
     const height = 24 * sets.cases.length + 60;
     return show('live', `ratios ${height}`, () => ({ ...data.specs.ratios, height }), sets, `B / A of ${sets.cases.length} cases. The table below has every figure.`);
@@ -231,7 +233,7 @@
     }
     if (datum?.c === undefined) return null;
     const c = cases[datum.c];
-    if (data.kind === 'compare') return [c.name, c.told];
+    if (datum.part || data.kind === 'compare') return [c.name, datum.part ? c.parts.map(([part, ms]) => [part, digits(ms) + ' ms']) : c.told];
     if (data.kind === 'history') return [c.name, c.points[datum.p].told];
     const q = data.quantities[datum.q], p = point(c, q);
     return [c.name, [[q.label, shown(p[0], q) + ' (median)'], ...(p[1] !== null ? [['interval', `${shown(p[1], q)}–${shown(p[2], q)}`]] : []), ...c.told]];

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from textwrap import shorten
 from typing import Any
 
@@ -40,6 +41,7 @@ from dlperf_hpc.reporting.page.visible import (
 )
 from dlperf_hpc.reporting.prediction_tables import page_table
 from dlperf_hpc.reporting.report_tables import cost_text, flag_count
+from dlperf_hpc.reporting.step_tables import step_table
 from dlperf_hpc.reporting.table import (
     Column,
     Table,
@@ -57,6 +59,7 @@ MOST_NODES = 1000
 _LONGEST_SENTENCE = 500  # characters, on nodes, of which it may name hundreds
 _WORDS = ("slow: ", "no node ", "no rank", "to be sure", "to leave out")  # else a node's name
 _MOST_LISTED = 100
+_MOST_LOSSES = 4  # sentences, of the series that lose most
 _MOST_NAMES = 50  # of cases, behind one sentence
 _MOST_VALUES = 8
 _FOLLOWS = ("ranks", "nodes")  # from the topology
@@ -285,6 +288,19 @@ Facts = Mapping[str, list[Topology]]
 """The values of one fact, with the topologies of the runs that have each."""
 
 
+def _step_parts(visible: VisibleReport) -> list[Section]:
+    """Where some part of a step was measured."""
+    table = step_table(visible.report.step_parts, _MOST_LOSSES)
+    if not table.rows:
+        return []
+    lines = tuple(sentence(printable(line)) for line in table.beneath)
+    places = visible.places
+    rows = [row for row in table.rows if (row.summary.case.id, row.summary.sweep) in places]
+    items = [places[row.summary.case.id, row.summary.sweep] for row in rows]
+    drawn = replace(table, rows=rows, items=items)
+    return [Section("time", "Where the time goes", lines, drawn, draws="parts")]
+
+
 def _provenance(visible: VisibleReport) -> list[Section]:
     """What runs were made on and with: first in what they differ, then all that they tell."""
     values: dict[str, dict[str, list[Topology]]] = {}
@@ -332,6 +348,6 @@ def _differing_rows(name: str, facts: Facts) -> list[Line]:
 
 
 SECTIONS: tuple[Callable[[VisibleReport], list[Section]], ...] = (
-    _cases, _runs, _options, _predictions, _nodes, _provenance,
+    _cases, _step_parts, _runs, _options, _predictions, _nodes, _provenance,
 )  # fmt: skip
 """The parts behind the figure, in order."""

@@ -21,6 +21,7 @@ from dlperf_hpc.reporting.report_tables import (
     wide_table,
     with_coverage,
 )
+from dlperf_hpc.reporting.step_tables import step_table
 from dlperf_hpc.reporting.table import code, escape, markdown_lines, markdown_table, number
 from dlperf_hpc.reporting.writers import Writer
 
@@ -44,6 +45,7 @@ def markdown(report: Report) -> str:
         *(_series(name, members) for name, members in report.series.items()),
         _option_pairs(report.option_pairs),
         _predictions(report),
+        _step_parts(report),
         _not_ok(report.runs),
         _warnings(report.warnings),
         _unread(report.unread),
@@ -164,6 +166,14 @@ def _predictions(report: Report) -> str:
     table = page_table(report.predictions)
     parts = [markdown_table(table), "", markdown_lines(table.beneath)]
     return _section("More nodes, predicted", parts)
+
+
+def _step_parts(report: Report) -> str:
+    table = step_table(report.step_parts)
+    if not table.rows:
+        return ""
+    lines = [markdown_table(table), "", markdown_lines(table.beneath)]
+    return _section("Where the time goes", lines)
 
 
 def _not_ok(results: Sequence[RunResult]) -> str:
