@@ -20,7 +20,7 @@ from dlperf_hpc.model.stopping import label
 from dlperf_hpc.reporting.contents import FlagRow, Report
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS
 from dlperf_hpc.reporting.run_states import trouble_table, warning_lines
-from dlperf_hpc.reporting.step_tables import loss_sentence
+from dlperf_hpc.reporting.step_tables import loss_sentence, step_table
 from dlperf_hpc.reporting.table import (
     Cell,
     Column,
@@ -286,6 +286,8 @@ def _tables(
     report: Report, width: int, room: _Room
 ) -> tuple[list[RenderableType], list[str], list[str]]:
     """The tables with blank lines between; columns and rows that were left out."""
+    from rich.text import Text
+
     parts: list[RenderableType] = []
     hidden: list[str] = []
     across = overview(report)
@@ -293,6 +295,8 @@ def _tables(
         table, rows = room.cut(_overview(across, width))
         parts += [drawn(table), ""]
         hidden += [f"{rows} series of the first table"] * (rows > 0)
+        worst = [Text(printable(line)) for line in step_table(report.step_parts, 1).beneath[:1]]
+        parts += [*worst, ""] if worst and room.takes(*worst, "") else []
     left_out: dict[str, None] = {}
     tables = rows = 0
     for name, members in report.series.items():

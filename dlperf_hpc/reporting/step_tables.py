@@ -50,7 +50,8 @@ def step_table(found: Mapping[str, Sequence[StepParts]], most: int = 1000) -> Ta
     losses = [loss for cases in found.values() if (loss := loss_of(cases))]
     losses.sort(key=lambda loss: -loss.parts[loss.largest] / loss.case.ms)
     beneath = at_most([*map(_sentence, losses)], most, " series: report.md has them all")
-    beneath += dict.fromkeys(_look(loss) for loss in losses if _matters(loss))
+    gravest = dict.fromkeys(loss.largest for loss in losses if _matters(loss))
+    beneath += [f"{PARTS[name]}: {_LOOK[name]}" for name in gravest]
     rows, title = [*sum(found.values(), ())], "Every case: what its step is made of"
     return Table(title, columns[len(found) == 1 :], rows, beneath, name="time").without_empty()
 
@@ -75,15 +76,11 @@ def loss_sentence(cases: Sequence[StepParts]) -> str:
     loss = loss_of(cases)
     if loss is None:
         return ""
-    return f"{_sentence(loss)}; {_look(loss)}" if _matters(loss) else _sentence(loss)
+    return _sentence(loss) + f": {_LOOK[loss.largest]}" * _matters(loss)
 
 
 def _matters(loss: Loss) -> bool:
     return loss.parts[loss.largest] >= _LEAST * loss.case.ms
-
-
-def _look(loss: Loss) -> str:
-    return f"{PARTS[loss.largest]}: {_LOOK[loss.largest]}"
 
 
 def _sentence(loss: Loss) -> str:

@@ -429,3 +429,20 @@ def test_paper(chromium: Browser, pages: dict[str, Path], tmp_path: Path) -> Non
     hidden: list[Any] = shown(chromium, ".buttons button, #menus select, nav, #filters")
     chromium.command("Emulation.setEmulatedMedia", media="")
     assert hidden == []
+
+
+def test_each_step_is_a_bar_of_its_parts(chromium: Browser, pages: dict[str, Path]) -> None:
+    """Bars as wide as the parts; the filter acts on them; a hover has the figures."""
+    chromium.open(pages["few"])
+    bars = "return [...document.querySelectorAll('#parts .mark-rect path')]"
+    bars += ".filter(p => p.getBBox().width > 0)"
+    widths: list[float] = chromium.run(f"{bars}.map(p => p.getBBox().width)")
+    rows = shown(chromium, "#t-time tbody tr")
+    assert len(rows) == 9 and len(widths) > len(rows)
+    cells = shown(chromium, "#t-time tbody tr:nth-child(3) td")
+    assert cells[:2] == ["ddp/bert-base/bz16/fp32", "1n4g"]
+    assert "(4.0 %)" in " ".join(cells)  # exposed_comm of four devices
+    chromium.run('document.querySelector(\'[name="batch size"][value="16"]\').click()')
+    settle(chromium)
+    assert len(shown(chromium, "#t-time tbody tr")) == 6
+    assert len(chromium.run(f"{bars}.map(p => 1)")) < len(widths)

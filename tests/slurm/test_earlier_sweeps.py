@@ -53,7 +53,7 @@ ADDED = frozenset(
             f"report.json: {name}"
             for name in ("method.tokens_per_s", "method.figure", "nodes", "cost")
         ),
-        *(f"report.json: {name}" for name in ("flag_counts", "predictions")),
+        *(f"report.json: {name}" for name in ("flag_counts", "predictions", "step_parts")),
         "report.json: switches[].unit",
         *(f"compare.json: cases[].{name}" for name in ("differences", "unit")),
         *(f"compare.json: cases[].{side}.{name}" for side in "ab" for name in (*TOKENS, *FIGURES)),

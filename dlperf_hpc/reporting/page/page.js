@@ -176,8 +176,7 @@
     return show('parts', `parts ${height}`, () => ({ ...data.specs.parts, height }), { parts: bars }, `What the steps of ${here.length} cases are made of. The table below has every figure.`);
   };
   const drawRatios = () => {
-    const known = cases.filter(c => c.visible && c.ratio != null), sets = { cases: known.map(c => ({ label: c.label, x: c.ratio, outcome: c.outcome, c: cases.indexOf(c) })) };
-    sets.intervals = known.filter(c => c.low != null).map(c => ({ label: c.label, low: c.low, high: c.high, outcome: c.outcome }));
+    const known = cases.filter(c => c.visible && c.ratio != null).map(c => ({ label: c.label, x: c.ratio, low: c.low, high: c.high, outcome: c.outcome, c: cases.indexOf(c) })), sets = { cases: known, intervals: known.filter(d => d.low != null) };
     one('#told').textContent = sets.cases.length ? '' : 'None of the chosen cases has a ratio.';
     const height = 24 * sets.cases.length + 60;
     return show('live', `ratios ${height}`, () => ({ ...data.specs.ratios, height }), sets, `B / A of ${sets.cases.length} cases. The table below has every figure.`);

@@ -110,6 +110,16 @@ def test_times_of_ranks_need_ranks_with_numbers(log: Path, rank: str, count: int
     assert len(result_of_log(log).rank_times) == count
 
 
+@pytest.mark.parametrize(
+    ("waits", "found"),
+    [("[0.0,3.5]", [0.0, 3.5]), ("[0.0]", [None] * 2), ("[0.0,-1.0]", [None] * 2),
+     ("x", [None] * 2)],
+)  # fmt: skip
+def test_how_long_ranks_waited_for_input(log: Path, waits: str, found: list[float | None]) -> None:
+    edited(log, "without_ms=45.0", f"without_ms=45.0 rank_ms=[44.0,45.0] rank_wait_ms={waits}")
+    assert [time.wait_ms for time in result_of_log(log).rank_times] == found
+
+
 def test_iterations_are_numbered_from_the_warm_up(log: Path) -> None:
     read = read_log(log)
     assert [line["n"] for line in read.iterations] == [6, 7, 8, 9, 10, 11]
