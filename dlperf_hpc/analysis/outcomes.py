@@ -157,6 +157,7 @@ FEWEST = 4
 _EXACT = 8
 _ORDERS = 4999
 _NO_NOISE = 1e-12  # of squared logarithms: what no measurement stays below
+_NEAR = 3.84
 _CLEAR_GAP = 2.0
 _SPIKE_GAP = 1.0
 _SPIKE_AMONG = 4  # others: of three, one is often as far off
@@ -166,13 +167,15 @@ _SPIKE_AMONG = 4  # others: of three, one is often as far off
 class LevelStep:
     """``at`` is the first level behind the step. ``ratio`` is that of the medians of the sides,
     after over before; ``interval`` as in a comparison, None where a side has one level. ``error``
-    is how often an arbitrary order has such a step; ``suspected``: it cannot be small enough."""
+    is how often an arbitrary order has such a step; ``suspected``: it cannot be small enough.
+    ``near`` are other places at which the step may be: they fit the levels nearly as well."""
 
     at: int
     ratio: float
     interval: Interval | None
     error: float
     suspected: bool = False
+    near: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -224,7 +227,8 @@ def changes(levels: Sequence[float], tolerance: float, risk: float) -> Changes:
         part = levels[begin:end]
         found = _step_or_drift(part, tolerance, risk)
         if isinstance(found, LevelStep):
-            steps.append(replace(found, at=found.at + begin))
+            near = tuple(begin + place for place in _places(part)[1:])
+            steps.append(replace(found, at=found.at + begin, near=near))
             waiting += [(begin, begin + found.at), (begin + found.at, end)]
             continue
         if isinstance(found, Drift):
@@ -269,15 +273,18 @@ def _best(levels: Sequence[float]) -> tuple[int, float] | None:
     if len(levels) < FEWEST:
         return None
     most = max(map(abs, _standardised(_ranks(levels))))
-    return _place(levels), _tail(len(levels), most)
+    return _places(levels)[0], _tail(len(levels), most)
 
 
-def _place(levels: Sequence[float]) -> int:
-    """Where two constants fit the logarithms best. Rank sums alone would draw a step towards the
-    middle: they only say that the sides do not overlap, and not by how much."""
+def _places(levels: Sequence[float]) -> list[int]:
+    """Where two constants fit the logarithms best, then where they fit as well by the ratio of
+    likelihoods (within 95 % of chi squared with one degree of freedom). Rank sums alone would draw
+    a step towards the middle: they only say that the sides do not overlap, and not by how much."""
     n = len(levels)
     off = _residuals(list(map(math.log, levels)))
-    return min(range(2, n - 1), key=lambda t: off(0, t) + off(t, n))
+    left = {t: max((off(0, t) + off(t, n)) / n, _NO_NOISE) for t in range(2, n - 1)}
+    least = min(left.values())
+    return [t for t in sorted(left, key=left.__getitem__) if n * math.log(left[t] / least) <= _NEAR]
 
 
 def _ranks(levels: Sequence[float]) -> list[float]:

@@ -21,6 +21,7 @@ from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
 from dlperf_hpc.model.statistics import RISK, TOLERANCE, Interval, median_interval
 
 HOSTS = "hosts"
+_NOISE_BAND = 0.5  # as a tolerance: from half as noisy to twice as noisy
 _OUT_OF_ORDER = timedelta(days=1)  # clocks of two machines are never as far apart
 _IN_THE_NAME = ("framework", "model", "precision", "batch_size", "topology", "tags", "environment")
 
@@ -43,6 +44,11 @@ class Measurement:
     def level(self, unit: str) -> float:
         """Median throughput of the runs that count; KeyError if they have none in that unit."""
         return statistics.median(self.subject.speeds[unit])
+
+    def noise(self, unit: str) -> float:
+        """Standard deviation over mean of the runs that count; 0 for fewer than 3 of them."""
+        speeds = self.subject.speeds[unit]
+        return statistics.stdev(speeds) / statistics.fmean(speeds) if len(speeds) > 2 else 0.0
 
     def interval(self, unit: str) -> Interval | None:
         """Of that median, from the runs of this measurement alone."""
@@ -67,16 +73,19 @@ class Cause:
 
 @dataclass(frozen=True)
 class Change:
-    """A step of a trend with its cause, as far as the logs tell one."""
+    """A step of a trend with its cause, as far as the logs tell one. ``near`` are the causes at the
+    other places at which it may be, by place; without those that tell nothing."""
 
     step: LevelStep
     cause: Cause
+    near: Mapping[int, Cause] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
 class Trend:
     """The measurements of one case in the order of time, with their throughputs in ``unit``.
-    ``spikes`` are places in it."""
+    ``spikes`` are places in it. ``noises`` are steps of how far the runs of a measurement are apart
+    (their standard deviation over their mean), by a factor of two or more."""
 
     case: Identity
     measurements: tuple[Measurement, ...]
@@ -84,6 +93,7 @@ class Trend:
     changes: tuple[Change, ...] = ()
     drifts: tuple[Drift, ...] = ()
     spikes: tuple[int, ...] = ()
+    noises: tuple[Change, ...] = ()
 
     @property
     def levels(self) -> list[float]:
@@ -92,10 +102,11 @@ class Trend:
 
     @property
     def verdicts(self) -> tuple[str, ...]:
-        """Of ``slower``, ``faster``, ``suspected``, ``drift``, ``spike`` those that it has, or
-        ``steady``, or ``too few measurements`` to say anything."""
+        """Of ``slower``, ``faster``, ``suspected``, ``drift``, ``spike``, ``noisier``, ``quieter``
+        those that it has, or ``steady``, or ``too few measurements`` to say anything."""
         found = [*map(_direction, self.changes)]
         found += ["drift"] * bool(self.drifts) + ["spike"] * bool(self.spikes)
+        found += ["noisier" if each.step.ratio > 1 else "quieter" for each in self.noises]
         few = "steady" if len(self.measurements) >= 3 else "too few measurements"
         return tuple(dict.fromkeys(found or [few]))
 
@@ -166,7 +177,8 @@ def history(
     ordered = [_in_order(_once(group, remarks), now, remarks) for group in by_case.values()]
     plain = [_trend(_in_one_unit(group, remarks)) for group in ordered if group]
     risks = thresholds([error_of_best(trend.levels) for trend in plain], risk)
-    trends = [_with_changes(trend, tolerance, share) for trend, share in zip(plain, risks)]
+    apart = thresholds([error_of_best(_noises(trend)) for trend in plain], risk)
+    trends = [_with_changes(trend, tolerance, *each) for trend, *each in zip(plain, risks, apart)]
     for trend in trends:
         remarks += _resettings(trend)
     dated = any(each.began for trend in trends for each in trend.measurements)
@@ -178,11 +190,28 @@ def _trend(group: Sequence[Measurement]) -> Trend:
     return Trend(group[-1].subject.case, tuple(group), unit)
 
 
-def _with_changes(trend: Trend, tolerance: float, risk: float) -> Trend:
+def _noises(trend: Trend) -> list[float]:
+    """The noise of each measurement; none where one of them does not tell."""
+    noises = [each.noise(trend.unit) for each in trend.measurements]
+    return noises * all(noises)
+
+
+def _with_changes(trend: Trend, tolerance: float, risk: float, risk_of_noise: float) -> Trend:
     found = changes(trend.levels, tolerance, risk)
-    places = ((step, trend.measurements[step.at - 1 : step.at + 1]) for step in found.steps)
-    steps = tuple(Change(step, cause(*pair)) for step, pair in places)
-    return replace(trend, changes=steps, drifts=found.drifts, spikes=found.spikes)
+    steps = changes(_noises(trend), _NOISE_BAND, risk_of_noise).steps
+    return replace(
+        trend,
+        changes=tuple(_with_cause(step, trend.measurements) for step in found.steps),
+        drifts=found.drifts,
+        spikes=found.spikes,
+        noises=tuple(_with_cause(s, trend.measurements) for s in steps if not s.suspected),
+    )
+
+
+def _with_cause(step: LevelStep, measured: Sequence[Measurement]) -> Change:
+    at = {place: cause(*measured[place - 1 : place + 1]) for place in (step.at, *step.near)}
+    known = {place: found for place, found in at.items() if found.settings or found.differences}
+    return Change(step, at[step.at], {place: known[place] for place in step.near if place in known})
 
 
 def cause(before: Measurement, after: Measurement) -> Cause:
@@ -298,4 +327,5 @@ def _since(trend: Trend, day: str) -> Trend:
         changes=tuple(change for change in trend.changes if days[change.step.at] >= day),
         drifts=tuple(drift for drift in trend.drifts if days[drift.last] >= day),
         spikes=tuple(place for place in trend.spikes if days[place] >= day),
+        noises=tuple(change for change in trend.noises if days[change.step.at] >= day),
     )

@@ -27,7 +27,17 @@ A step needs six measurements of a case with three on either side, or more; with
 be told from chance yet is `suspected`. Two measurements are what `dlperf compare A B` is for.
 docs/history.md explains the words.
 """
-FAIL_ON = ("changed", "slower", "faster", "drift", "spike", "suspected", "nothing")
+FAIL_ON = (
+    "changed",
+    "slower",
+    "faster",
+    "drift",
+    "spike",
+    "suspected",
+    "noisier",
+    "quieter",
+    "nothing",
+)
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 

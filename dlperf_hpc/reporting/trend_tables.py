@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -15,12 +16,16 @@ from dlperf_hpc.reporting.comparison_tables import identity_json, outcome_style,
 
 SCHEMA = "dlperf-history/1"
 _BARS = "▁▂▃▄▅▆▇█"
-_MOST_BARS = 24
+_MOST_BARS = 20
 
 
 def print_history(found: History) -> None:
     """Print the tables, the changes and the remarks to standard output."""
-    table.print_tables(history_tables(found), _remarks(found), style="")
+    from rich.console import Console
+
+    width = Console().width
+    made = (each.fitting(width) for each in history_tables(found))
+    table.print_tables(made, _remarks(found), style="")
 
 
 def history_tables(found: History) -> list[table.Table[Trend]]:
@@ -37,8 +42,12 @@ def history_tables(found: History) -> list[table.Table[Trend]]:
 
 
 def sparkline(levels: Sequence[float]) -> str:
-    """The last levels as bars, the lowest the smallest; alike if they differ by less than 0.1 %."""
-    last = levels[-_MOST_BARS:]
+    """All levels as bars, the lowest the smallest; alike if they differ by less than 0.1 %. Of many
+    the newest have a bar each, and as many of the older ones share one as must: their median."""
+    shared = max(0, len(levels) - _MOST_BARS // 2) if len(levels) > _MOST_BARS else 0
+    bars = _MOST_BARS - (len(levels) - shared)
+    ends = [shared * place // bars for place in range(bars + 1)] if shared else [0]
+    last = [statistics.median(levels[a:b]) for a, b in zip(ends, ends[1:])] + [*levels[shared:]]
     low, high = min(last), max(last)
     if high - low < 1e-3 * high:
         return _BARS[3] * len(last)
@@ -48,10 +57,10 @@ def sparkline(levels: Sequence[float]) -> str:
 _COLUMNS: tuple[table.Column[Trend], ...] = (
     table.words("case", lambda trend: str(trend.case.topology)),
     table.figures("n", lambda trend: str(len(trend.measurements))),
-    table.words("first", lambda trend: trend.measurements[0].day or "?"),
+    table.words("first", lambda trend: trend.measurements[0].day or "?", rank=1),
     table.words("last", lambda trend: trend.measurements[-1].day or "?"),
     table.figures("latest", lambda trend: trend.levels[-1]),
-    table.words("trend", lambda trend: sparkline(trend.levels), long=True),
+    table.words("trend", lambda trend: sparkline(trend.levels)),
     table.words("outcome", lambda trend: ", ".join(trend.verdicts), long=True, style=outcome_style),
 )
 
@@ -64,6 +73,7 @@ def sentences(trend: Trend) -> list[str]:
 def marked(trend: Trend) -> list[tuple[int, str]]:
     """What changed, in the order of time: the place of the measurement, and a sentence."""
     found = [(change.step.at, _change_text(trend, change)) for change in trend.changes]
+    found += [(each.step.at, _noise_text(trend, each)) for each in trend.noises]
     found += [(drift.last, _drift_text(trend, drift)) for drift in trend.drifts]
     found += [(place, _spike_text(trend, place)) for place in trend.spikes]
     return sorted(found)
@@ -71,9 +81,9 @@ def marked(trend: Trend) -> list[tuple[int, str]]:
 
 def _change_text(trend: Trend, change: Change) -> str:
     step = change.step
-    before, after = trend.measurements[step.at - 1], trend.measurements[step.at]
+    after = trend.measurements[step.at]
     size = f"{_percent(step.ratio)}{_range(step.interval)} from {_where(after)} on"
-    causes = _cause_text(change.cause, _where(before))
+    causes = _causes_text(trend, change)
     if not step.suspected:
         return f"{size}; {causes}"
     sides = min(step.at, len(trend.measurements) - step.at)
@@ -81,6 +91,24 @@ def _change_text(trend: Trend, change: Change) -> str:
         f"suspected, {size}: {number_of(sides, 'measurement')} on one side cannot tell it from"
         f" chance, measure again; {causes}"
     )
+
+
+def _noise_text(trend: Trend, change: Change) -> str:
+    ratio, where = change.step.ratio, _where(trend.measurements[change.step.at])
+    return (
+        f"noise: runs {ratio:.2g} times as far apart from {where} on; {_causes_text(trend, change)}"
+    )
+
+
+def _causes_text(trend: Trend, change: Change) -> str:
+    """The cause, and those at the other places at which the step may be."""
+    before = _where(trend.measurements[change.step.at - 1])
+    near = (
+        f"; near, for it may have begun with {_where(trend.measurements[place])}: "
+        + _cause_text(found, _where(trend.measurements[place - 1]))
+        for place, found in change.near.items()
+    )
+    return _cause_text(change.cause, before) + "".join(near)
 
 
 def _range(interval: Interval | None) -> str:
@@ -129,7 +157,7 @@ def _remarks(found: History) -> list[str]:
     tolerance, risk = (f"{100 * value:.4g} %" for value in (found.tolerance, found.risk))
     lines = [
         f"a change counts beyond {tolerance}; in all cases together one may be found by chance"
-        f" {risk} of the time at most"
+        f" {risk} of the time at most, and as often a change of noise"
     ]
     if not found.dated:
         lines.append("no log tells its date: the measurements stand in the order of the command")
@@ -179,6 +207,7 @@ def _trend_json(trend: Trend) -> dict[str, Any]:
         "changes": list(map(_change_json, trend.changes)),
         "drifts": [dict(vars(each)) for each in trend.drifts],
         "spikes": list(trend.spikes),
+        "noises": list(map(_change_json, trend.noises)),
         "sentences": sentences(trend),
     }
 
@@ -197,7 +226,6 @@ def _measurement_json(each: Measurement, unit: str) -> dict[str, Any]:
 
 def _change_json(change: Change) -> dict[str, Any]:
     step = change.step
-    known = [*change.cause.settings, *change.cause.differences]
     same, nodes = change.cause.nodes or (None, None)
     return {
         "at": step.at,
@@ -205,7 +233,13 @@ def _change_json(change: Change) -> dict[str, Any]:
         **table.ends_json("ratio", step.interval),
         "error": step.error if math.isfinite(step.error) else None,
         "suspected": step.suspected,
-        "changed": [{"what": e.what, "before": list(e.a), "after": list(e.b)} for e in known],
+        "changed": _changed(change.cause),
+        "near": [{"at": at, "changed": _changed(found)} for at, found in change.near.items()],
         "nodes_same": same,
         "nodes_in_all": nodes,
     }
+
+
+def _changed(found: Cause) -> list[dict[str, Any]]:
+    known = (*found.settings, *found.differences)
+    return [{"what": each.what, "before": list(each.a), "after": list(each.b)} for each in known]
