@@ -46,6 +46,7 @@ SHORT_WINDOW_S = 5.0
 MOST_SAID = 3
 """Runs, or texts of one, that a note names; of more it says how many."""
 _MOST_CPUS = 10**6
+_GROWTH, _GROWTH_MB = 0.02, 64
 
 FLAGS: Mapping[str, str] = {
     "over-peak": "the fastest run needs more model FLOPS per device than the accelerator's dense "
@@ -103,6 +104,8 @@ FLAGS: Mapping[str, str] = {
     "an InfiniBand or RoCE port of the first rank's node is up",
     "nccl-net-in-node": "ranks of one node talked over the network, by NCCL's own lines: neither "
     "NVLink, PCI nor shared memory",
+    "memory-grows": f"the peak of memory grows by more than {100 * _GROWTH:.0f} % and "
+    f"{_GROWTH_MB} MiB within a window that counts",
     "does-not-fit": "no run counts, and one ran out of memory: the line through smaller batches "
     "shows how much the case needs",
     "recompiled": "in a window that counts torch.compile made another graph: its time is also that "
@@ -220,6 +223,10 @@ def _loss_stuck(window: Window) -> bool:
     return stepped and window.loss_first == window.loss_last
 
 
+def _grows(window: Window) -> bool:
+    return (window.memory_growth_mb or 0.0) > max(_GROWTH * (window.memory_mb or 0.0), _GROWTH_MB)
+
+
 _OF_WINDOWS: Sequence[tuple[str, Test, str]] = (
     ("no-optimizer-step", lambda w: w.optimizer_steps == 0 and not w.skipped_steps, _NO_STEP),
     ("all-steps-skipped", lambda w: 0 < (w.skipped_steps or 0) >= w.optimizer_steps,
@@ -231,6 +238,7 @@ _OF_WINDOWS: Sequence[tuple[str, Test, str]] = (
     ("recompiled", lambda w: w.recompiles, "hold the time in which torch.compile made another "
      "graph"),
     ("graph-breaks", lambda w: w.graph_breaks, "are of models with graph breaks"),
+    ("memory-grows", _grows, "need more and more memory: what keeps something of each iteration?"),
 )  # fmt: skip
 
 

@@ -45,11 +45,6 @@ class Measurement:
         """Median throughput of the runs that count; KeyError if they have none in that unit."""
         return statistics.median(self.subject.speeds[unit])
 
-    def noise(self, unit: str) -> float:
-        """Standard deviation over mean of the runs that count; 0 for fewer than 3 of them."""
-        speeds = self.subject.speeds[unit]
-        return statistics.stdev(speeds) / statistics.fmean(speeds) if len(speeds) > 2 else 0.0
-
     def interval(self, unit: str) -> Interval | None:
         """Of that median, from the runs of this measurement alone."""
         return median_interval(self.subject.speeds[unit])
@@ -191,8 +186,11 @@ def _trend(group: Sequence[Measurement]) -> Trend:
 
 
 def _noises(trend: Trend) -> list[float]:
-    """The noise of each measurement; none where one of them does not tell."""
-    noises = [each.noise(trend.unit) for each in trend.measurements]
+    """The noise of each measurement; none where one has none, or fewer than three runs."""
+    speeds = [each.subject.speeds[trend.unit] for each in trend.measurements]
+    if min(map(len, speeds)) < 3:
+        return []
+    noises = [statistics.stdev(each) / statistics.fmean(each) for each in speeds]
     return noises * all(noises)
 
 

@@ -28,16 +28,8 @@ be told from chance yet is `suspected`. Two measurements are what `dlperf compar
 docs/history.md explains the words.
 """
 FAIL_ON = (
-    "changed",
-    "slower",
-    "faster",
-    "drift",
-    "spike",
-    "suspected",
-    "noisier",
-    "quieter",
-    "nothing",
-)
+    "changed", "slower", "faster", "drift", "spike", "suspected", "noisier", "quieter", "nothing",
+)  # fmt: skip
 _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 

@@ -64,7 +64,8 @@ class Window:
     joined by ``+``. Of a compiled model ``graphs`` and ``graph_breaks`` are those until the window
     ended, ``recompiles`` those in it: the most of any rank. ``interrupted_s`` is the longest that a
     rank stood still. ``parameter_bytes``, ``gradient_bytes`` (as an optimizer step reads them) and
-    ``optimizer_bytes`` are the most that any rank held of these between two iterations."""
+    ``optimizer_bytes`` are the most that any rank held of these between two iterations;
+    ``memory_growth_mb`` is by how much a rank's peak of memory grew in the window, at most, MiB."""
 
     warmup: int
     iterations: int
@@ -95,6 +96,7 @@ class Window:
     parameter_bytes: int | None = None
     gradient_bytes: int | None = None
     optimizer_bytes: int | None = None
+    memory_growth_mb: float | None = None
 
     @property
     def samples_per_s(self) -> float:

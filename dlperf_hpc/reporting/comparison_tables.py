@@ -177,11 +177,11 @@ def _range(case: Compared) -> str:
     found = case.interval
     if found is None:
         return ""
-    return "-".join(_deciding(end, case.tolerance) for end in (found.low, found.high))
+    return "-".join(deciding(end, case.tolerance) for end in (found.low, found.high))
 
 
-def _deciding(value: float, tolerance: float) -> str:
-    """With as many digits as show on which side of 1, and of an end of the band, it lies."""
+def deciding(value: float, tolerance: float) -> str:
+    """With as many digits as show on which side of 1, and of an end of the band, the value lies."""
     for form in (_ratio, "{:.4f}".format, "{:.5f}".format, "{:.6f}".format):
         text = form(value)
         ends = (*band(tolerance), 1.0)

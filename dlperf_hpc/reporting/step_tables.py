@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -24,13 +23,10 @@ _LEAST = 0.005  # of a step: what is less is not worth a look
 _LOSSES = {DEVICE: "a longer step of each device", REST: "a time that is not explained"}
 _LOOK: Mapping[str, str] = {
     DEVICE: "look at the clocks, the cores and the memory of a rank (few-cores, far-memory)",
-    EXCHANGE: "look at how NCCL talks (nccl_transport, `dlperf doctor --pairs 3`), or let a step do"
-    " more between two exchanges (batch_size, accumulation)",
-    SLOWEST: "look at that device (`dlperf nodes`), and measure without its node"
-    " (`dlperf rerun --exclude-nodes`)",
+    EXCHANGE: "look at how NCCL talks (nccl_transport, `dlperf doctor --pairs 3`)",
+    SLOWEST: "look at `dlperf nodes`, and measure without that node (`rerun --exclude-nodes`)",
     INPUT: "look at the file system and at the processes that read ahead",
-    REST: "look at the iterations of a run (the page), and time the exchange"
-    " (`measure.communication_steps`) if it is not among the parts",
+    REST: "look at a run's iterations, and time the exchange (`measure.communication_steps`)",
 }
 
 
@@ -42,7 +38,7 @@ def step_table(found: Mapping[str, Sequence[StepParts]], most: int = 1000) -> Ta
         words("topology", lambda each: str(each.summary.case.topology), rank=0),
         figures("step", "ms", unit="ms, optimizer step"),
         *(_part(name, text) for name, text in PARTS.items()),
-        words("slowest device", _device, rank=1),
+        words("slowest device", "slowest.name", rank=1),
         figures(
             "checkpoint", "checkpoint_steps", unit="steps that a save takes as long as", rank=1
         ),
@@ -62,12 +58,6 @@ def _part(name: str, text: str) -> Column[StepParts]:
         return None if ms is None else Cell(f"{number(ms)} ({percent(ms / each.ms)})", ms)
 
     return figures(text, cell, unit="ms", rank=1)
-
-
-def _device(each: StepParts) -> str:
-    device = each.slowest
-    known = device is not None and device.excess > 0
-    return f"{device.name}, {100 * device.excess:+.1f} %" if known else ""
 
 
 def loss_sentence(cases: Sequence[StepParts]) -> str:
@@ -97,7 +87,7 @@ def _lost(loss: Loss) -> str:
     case, base = loss.case, loss.base
     text = f"a step takes {case.ms:.2f} ms"
     if base is not None and case.summary.efficiency is not None:
-        lost = math.fsum(loss.parts.values())
+        lost = sum(loss.parts.values())
         than = f"{'more' if lost >= 0 else 'less'} than that of {base.summary.case.topology}"
         than += " for as many samples of a device" * (loss.work != 1)
         text += f", {abs(lost):.2f} ms {than} (efficiency {percent(case.summary.efficiency)})"
@@ -118,10 +108,7 @@ def _where(largest: str, case: StepParts) -> str:
     where = f", at {device.name} (slowest in {device.slowest} of {device.runs} runs), which"
     if largest == INPUT:
         return f"{where} waits for input"
-    where += " computes longer" + " and does not wait for input" * (parts.get(INPUT) == 0)
-    if device.sm_mhz is None or device.peers_mhz is None:
-        return where
-    return f"{where}, at {device.sm_mhz:.0f} MHz beside {device.peers_mhz:.0f} MHz of the others"
+    return f"{where} computes longer" + " and does not wait for input" * (parts.get(INPUT) == 0)
 
 
 def step_parts_json(found: Mapping[str, Sequence[StepParts]]) -> list[dict[str, Any]]:

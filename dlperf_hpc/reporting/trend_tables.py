@@ -21,11 +21,7 @@ _MOST_BARS = 20
 
 def print_history(found: History) -> None:
     """Print the tables, the changes and the remarks to standard output."""
-    from rich.console import Console
-
-    width = Console().width
-    made = (each.fitting(width) for each in history_tables(found))
-    table.print_tables(made, _remarks(found), style="")
+    table.print_tables(history_tables(found), _remarks(found), style="")
 
 
 def history_tables(found: History) -> list[table.Table[Trend]]:
@@ -57,7 +53,7 @@ def sparkline(levels: Sequence[float]) -> str:
 _COLUMNS: tuple[table.Column[Trend], ...] = (
     table.words("case", lambda trend: str(trend.case.topology)),
     table.figures("n", lambda trend: str(len(trend.measurements))),
-    table.words("first", lambda trend: trend.measurements[0].day or "?", rank=1),
+    table.words("first", lambda trend: trend.measurements[0].day or "?"),
     table.words("last", lambda trend: trend.measurements[-1].day or "?"),
     table.figures("latest", lambda trend: trend.levels[-1]),
     table.words("trend", lambda trend: sparkline(trend.levels)),

@@ -187,13 +187,15 @@ def measure_window(
     with no_garbage_collection():
         session.open_window(iterations)
         session.synchronize()
+        held_mb = session.memory_mb()
         world.barrier()
         opened = time.time()
         stops = Stops()
         elapsed = timed_loop(session, iterations, beat)
         interrupted_s = stops.end()
         world.barrier()
-    execution: Mapping[str, Any] = getattr(session, "execution", dict)()
+    grown = {"memory_growth_mb": round(session.memory_mb() - held_mb, 3)}
+    execution: Mapping[str, Any] = {**getattr(session, "execution", dict)(), **grown}
     steps, skipped = session.counts()
     return MeasuredWindow(
         iterations=iterations,
@@ -292,7 +294,7 @@ def _executions(ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """How all ranks ran the model: every kernel that was seen, and the most of each count."""
     counts = {
         name: max((each[name] for each in ranks if each.get(name) is not None), default=None)
-        for name in ("graphs", "graph_breaks", "recompiles", *STATE_BYTES)
+        for name in ("graphs", "graph_breaks", "recompiles", "memory_growth_mb", *STATE_BYTES)
     }
     return {"attention": kernels(each.get("attention") for each in ranks), **counts}
 

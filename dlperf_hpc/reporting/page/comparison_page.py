@@ -11,7 +11,7 @@ from typing import Any
 from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Subject
 from dlperf_hpc.analysis.outcomes import RatioOutcome, band
 from dlperf_hpc.errors import number_of, printable, redacted
-from dlperf_hpc.reporting.comparison_tables import comparison_json, counts, summary_lines
+from dlperf_hpc.reporting.comparison_tables import comparison_json, counts, deciding, summary_lines
 from dlperf_hpc.reporting.page import Page, PageFigure, Remark, Section, figure
 from dlperf_hpc.reporting.page.visible import NONE, TO, filters, interval_cell
 from dlperf_hpc.reporting.table import Cell, Column, Table, figures, percent, words
@@ -166,6 +166,10 @@ def _verdict(case: Compared) -> str:
     return f"{case.outcome.value}: {_VERDICTS[case.outcome]}"
 
 
+def _interval(case: Compared) -> Cell | None:
+    return interval_cell(case.interval, lambda end: deciding(end or 0.0, case.tolerance))
+
+
 def _counts(case: Compared) -> str:
     return counts(case, "published")
 
@@ -182,7 +186,7 @@ _COLUMNS: tuple[Column[Compared], ...] = (
     words("case", lambda c: _name(c)),
     words("verdict", _verdict, long=True),
     figures("B / A", "ratio", form=_three),
-    figures("interval", lambda c: interval_cell(c.interval, _three), unit="of B / A"),
+    figures("interval", _interval, unit="of B / A"),
     figures("error", "error", unit="at most", meaning="how often such an outcome is wrong",
             form=percent),
     figures("A", lambda c: _median(c.a, c), unit="median"),

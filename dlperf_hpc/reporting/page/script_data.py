@@ -15,7 +15,7 @@ from typing import Any
 
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary
-from dlperf_hpc.analysis.step_parts import PARTS
+from dlperf_hpc.analysis.step_parts import PARTS, StepParts
 from dlperf_hpc.errors import LogError, listed, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Window, rates_of
 from dlperf_hpc.records.logfile import read_log
@@ -235,13 +235,7 @@ def _still(visible: VisibleReport) -> tuple[str, str]:
 def data_of(visible: VisibleReport) -> dict[str, Any]:
     """Plain JSON values: quantities, series, cases and runs."""
     series = {name: place for place, name in enumerate(visible.series)}
-    parts = {
-        (each.summary.case.id, each.summary.sweep): [
-            (PARTS[name], _digits(ms, 5)) for name, ms in each.parts.items()
-        ]
-        for cases in visible.report.step_parts.values()
-        for each in cases
-    }
+    steps = {id(each.summary): each for each in sum(visible.report.step_parts.values(), ())}
     return {
         "quantities": {name: vars(each) for name, each in quantities(visible).items()},
         "series": list(map(printable, visible.series)),
@@ -249,20 +243,15 @@ def data_of(visible: VisibleReport) -> dict[str, Any]:
         "most": MOST_SERIES,
         "near": NEAR,
         "hover": HOVER,
-        "cases": [
-            _case_data(case, series[case.series], parts.get((case.case.id, case.sweep), []))
-            for case in visible.cases
-        ],
+        "cases": [_case_data(s, series[s.series], steps.get(id(s))) for s in visible.cases],
         "runs": [_run_data(row, visible.cases[row.item]) for row in visible.runs],
     }
 
 
-Parts = Sequence[tuple[str, float]]
-"""The parts of a step by what they are called, ms."""
 _coverage = table.value_at("sample.interval.coverage")
 
 
-def _case_data(summary: CaseSummary, series: int, parts: Parts) -> dict[str, Any]:
+def _case_data(summary: CaseSummary, series: int, step: StepParts | None) -> dict[str, Any]:
     facts = {
         "runs that count": f"{summary.ok} of {summary.runs}",
         "interval covers": table.percent(_coverage(summary)),
@@ -277,7 +266,7 @@ def _case_data(summary: CaseSummary, series: int, parts: Parts) -> dict[str, Any
         "unit": summary.unit,
         "m": measures_of_case(summary),
         "told": [[name, text] for name, text in facts.items() if text],
-        **({"parts": parts} if parts else {}),
+        "parts": step and [(PARTS[name], _digits(ms, 5)) for name, ms in step.parts.items()],
     }
 
 

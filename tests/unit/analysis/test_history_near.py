@@ -109,6 +109,4 @@ def test_all_measurements_are_in_the_trend_the_oldest_thinned() -> None:
     shared = [median(older[44 * n // 10 : 44 * (n + 1) // 10]) for n in range(10)]
     assert sparkline([*older, *[50.0] * 10])[:10] == sparkline([*shared, 50.0])[:10]
     (table,) = history_tables(told(weekly(levels, 99)))
-    assert [column.name for column in table.fitting(80).columns] == [
-        column.name for column in table.columns
-    ]
+    assert [*table.fitting(80).columns] == [*table.columns]
