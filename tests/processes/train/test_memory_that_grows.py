@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import replace
 
-import pytest
 from report_samples import case, oks
 
 from dlperf_hpc.analysis.speedup import summarise
@@ -64,7 +63,7 @@ def flags_of(growth_mb: float, memory_mb: float) -> tuple[str, ...]:
 
 def test_a_program_that_keeps_what_it_made_is_flagged() -> None:
     kept = growth("keeps")
-    assert kept == pytest.approx(160, abs=24)  # 20 iterations of 8 MiB
+    assert 96 < kept < 168  # 20 iterations of 8 MiB, less what starting Python took for a while
     assert "memory-grows" in flags_of(kept, 200.0)
     freed = growth("frees")
     assert freed < 16
