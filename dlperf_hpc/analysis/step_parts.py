@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from dlperf_hpc.analysis.slow_nodes import DeviceTime, device_times
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.model.case import Topology
-from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
 
 DEVICE, EXCHANGE, SLOWEST, INPUT, REST = "device", "exchange", "slowest_rank", "input", "rest"
 PARTS: Mapping[str, str] = {
@@ -92,11 +92,7 @@ def step_parts(
 
 def _of_case(summary: CaseSummary, runs: Sequence[RunResult]) -> StepParts | None:
     """Without the rest; None for a case without the time of a step."""
-    ms, batch, speed = summary.iteration_ms, summary.global_batch, summary.samples_per_s
-    if ms is not None:
-        ms *= summary.accumulation or 1
-    elif batch and speed:
-        ms = 1000 * batch / speed
+    ms = _step_ms(summary)
     if not ms:
         return None
     measured = [_of_run(result, ms) for result in runs]
@@ -105,6 +101,20 @@ def _of_case(summary: CaseSummary, runs: Sequence[RunResult]) -> StepParts | Non
     if summary.case.topology.devices == 1:
         parts = {DEVICE: ms - parts.get(INPUT, 0.0), **parts}
     return StepParts(summary, ms, parts, slowest=next(iter(device_times(runs)), None))
+
+
+def _step_ms(summary: CaseSummary) -> float | None:
+    """Of an optimizer step; of an iteration where it is not known how many make a step."""
+    samples, speed = _samples(summary), summary.per_device(SAMPLES_PER_S)
+    if summary.iteration_ms is not None:
+        return summary.iteration_ms * (summary.accumulation or 1)
+    return 1000 * samples / speed if samples and speed else None
+
+
+def _samples(summary: CaseSummary) -> float | None:
+    """Samples of one device in such a step; None if they are not known."""
+    batch = summary.global_batch or summary.case.micro_batch
+    return batch / summary.case.topology.devices if batch else None
 
 
 def _of_run(result: RunResult, step_ms: float) -> dict[str, float]:
@@ -150,23 +160,23 @@ def _with_rest(found: StepParts, series: Sequence[StepParts | None]) -> StepPart
 
 def _work(one: CaseSummary, base: CaseSummary) -> float | None:
     """How many times the samples of the base a device does in a step; None if it is not known."""
-    if one.global_batch and base.global_batch:
-        devices = one.case.topology.devices, base.case.topology.devices
-        return one.global_batch * devices[1] / (base.global_batch * devices[0])
-    alike = one.case.batch_size == base.case.batch_size and one.accumulation == base.accumulation
-    return 1.0 if alike and one.case.batch_size else None
+    ours, theirs = _samples(one), _samples(base)
+    return ours / theirs if ours and theirs else None
 
 
 def loss_of(series: Sequence[StepParts]) -> Loss | None:
     """What is lost on the most devices of a series; None where nothing was measured that tells."""
     if not series or not series[-1].tells:
         return None
-    last = series[-1]
-    base = next((each for each in series if each.summary.case.topology == last.summary.base), None)
-    work = base and _work(last.summary, base.summary)
-    if base is None or base is last or not work:
-        return Loss(last, None, {name: ms for name, ms in last.parts.items() if name != DEVICE})
-    parts = {name: ms - work * base.parts.get(name, 0.0) for name, ms in last.parts.items()}
-    # What the base alone measured lies in what the last one does not explain.
-    parts[REST] -= work * math.fsum(ms for name, ms in base.parts.items() if name not in parts)
-    return Loss(last, base, parts, work)
+    last, parts = series[-1], dict(series[-1].parts)
+    for base in series[:-1]:
+        work = _work(last.summary, base.summary)
+        if work and base.summary.case.topology == last.summary.base:
+            parts = {name: ms - work * base.parts.get(name, 0.0) for name, ms in parts.items()}
+            # What the base alone measured lies in what the last one does not explain.
+            parts[REST] += work * (
+                math.fsum(base.parts[name] for name in parts.keys() & base.parts.keys()) - base.ms
+            )
+            return Loss(last, base, parts, work)
+    parts.pop(DEVICE, None)
+    return Loss(last, None, parts)

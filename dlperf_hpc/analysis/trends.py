@@ -172,7 +172,7 @@ def history(
     ordered = [_in_order(_once(group, remarks), now, remarks) for group in by_case.values()]
     plain = [_trend(_in_one_unit(group, remarks)) for group in ordered if group]
     risks = thresholds([error_of_best(trend.levels) for trend in plain], risk)
-    apart = thresholds([error_of_best(_noises(trend)) for trend in plain], risk)
+    apart = thresholds([*map(error_of_best, map(_noises, plain))], risk)
     trends = [_with_changes(trend, tolerance, *each) for trend, *each in zip(plain, risks, apart)]
     for trend in trends:
         remarks += _resettings(trend)

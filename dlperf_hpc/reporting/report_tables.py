@@ -286,17 +286,15 @@ def _tables(
     report: Report, width: int, room: _Room
 ) -> tuple[list[RenderableType], list[str], list[str]]:
     """The tables with blank lines between; columns and rows that were left out."""
-    from rich.text import Text
-
     parts: list[RenderableType] = []
     hidden: list[str] = []
     across = overview(report)
     if across is not None:
-        table, rows = room.cut(_overview(across, width))
+        table = _overview(across, width)
+        losses = step_table(report.step_parts, 1).beneath[:1]
+        table, rows = room.cut(replace(table, beneath=[*table.beneath, *losses]))
         parts += [drawn(table), ""]
         hidden += [f"{rows} series of the first table"] * (rows > 0)
-        worst = [Text(printable(line)) for line in step_table(report.step_parts, 1).beneath[:1]]
-        parts += [*worst, ""] if worst and room.takes(*worst, "") else []
     left_out: dict[str, None] = {}
     tables = rows = 0
     for name, members in report.series.items():

@@ -138,14 +138,8 @@ PART_COLOURS = dict(zip(PARTS.values(), (COLOURS[0], *COLOURS[1:4], COLOURS[-1])
 def parts() -> dict[str, Any]:
     """The step of each case as a bar of its parts, ms."""
     scale = {"domain": list(PART_COLOURS), "range": list(PART_COLOURS.values())}
-    legend = {
-        "title": None,
-        "orient": "top",
-        "columns": {"expr": "width < 420 ? 1 : 5"},
-        "labelColor": "currentColor",
-        "labelFontSize": 12,
-        "labelLimit": 260,
-    }
+    legend = {"title": None, "orient": "top", "labelColor": "currentColor", "labelFontSize": 12}
+    legend |= {"columns": {"expr": "width < 420 ? 1 : 5"}, "labelLimit": 260}
     color = {"field": "part", "type": "nominal", "scale": scale, "legend": legend}
     labels = {"title": None, "labelLimit": {"expr": "width < 420 ? 130 : 300"}}
     bar = {"type": "bar", "tooltip": {"signal": "datum"}, "cursor": "pointer"}

@@ -171,9 +171,9 @@
     return one('#parts') && drawParts();
   };
   const drawParts = () => {
-    const here = cases.filter(c => c.visible && c.parts).slice(0, 60), height = 22 * here.length + (one('#parts').clientWidth < 560 ? 150 : 90);
+    const here = cases.filter(c => c.visible && c.parts).slice(0, 24), height = 20 * here.length + (one('#parts').clientWidth < 560 ? 150 : 90);
     const bars = here.flatMap(c => c.parts.map(([part, ms], at) => ({ label: data.series.length > 1 ? `${data.short[c.s]} ${c.topology}` : c.topology, part, ms, at, c: cases.indexOf(c) })));
-    return show('parts', `parts ${height}`, () => ({ ...data.specs.parts, height }), { parts: bars }, `What the steps of ${here.length} cases are made of. The table below has every figure.`);
+    return show('parts', `parts ${height}`, () => ({ ...data.specs.parts, height }), { parts: bars }, `What the steps of the first ${here.length} cases are made of. The table below has every figure.`);
   };
   const drawRatios = () => {
     const known = cases.filter(c => c.visible && c.ratio != null).map(c => ({ label: c.label, x: c.ratio, low: c.low, high: c.high, outcome: c.outcome, c: cases.indexOf(c) })), sets = { cases: known, intervals: known.filter(d => d.low != null) };

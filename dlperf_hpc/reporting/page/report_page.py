@@ -297,6 +297,7 @@ def _step_parts(visible: VisibleReport) -> list[Section]:
     places = visible.places
     rows = [row for row in table.rows if (row.summary.case.id, row.summary.sweep) in places]
     items = [places[row.summary.case.id, row.summary.sweep] for row in rows]
+    lines += ("The figure has the first 24 cases that are not filtered.",) * (len(rows) > 24)
     drawn = replace(table, rows=rows, items=items)
     return [Section("time", "Where the time goes", lines, drawn, draws="parts")]
 

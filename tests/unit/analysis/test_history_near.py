@@ -1,4 +1,4 @@
-"""A history: causes beside an uncertain step, changes of noise, all measurements in the trend."""
+"""History: causes beside an uncertain step, changes of noise, all measurements in the trend."""
 
 from __future__ import annotations
 
