@@ -337,7 +337,7 @@ def test_every_flag_is_documented_and_set_by_something() -> None:
         {"loss_last": 10.5},
         {"ranks": 2},
         {"samples": 0},
-        {"graphs": 3, "graph_breaks": 1, "recompiles": 1},
+        {"graphs": 3, "graph_breaks": 1, "recompiles": 1, "memory_growth_mb": 65.0},
     ]
     results = [ok(odd, i, 500 + i, **change) for i, change in enumerate(changes, 1)]
     results.append(ok(odd, 1, 900))
