@@ -304,7 +304,8 @@ def _rank_times(log: ParsedLog) -> tuple[tuple[result.RankTime, ...], str]:
     world = log.tables.get("world", {})
     made = [_rank_time(ms, {**world, **ranks[n]}, gpus.get(n, {})) for n, ms in enumerate(times)]
     waits = steps.get("rank_wait_ms")
-    if isinstance(waits, list) and len(waits) == len(made) and all(map(_is_wait, waits)):
+    known = isinstance(waits, list) and all(is_number(wait) and wait >= 0 for wait in waits)
+    if known and len(waits) == len(made):
         made = [replace(time, wait_ms=float(wait)) for time, wait in zip(made, waits)]
     return tuple(made), ""
 
@@ -325,10 +326,6 @@ def _rank_time(ms: float, facts: Mapping[str, Any], gpu: Mapping[str, Any]) -> r
         sm_mhz=mhz if is_number(mhz) else None,
         throttle=_int_or(gpu.get("throttle"), None),
     )
-
-
-def _is_wait(value: Any) -> bool:
-    return is_number(value) and value >= 0
 
 
 def _int_or(value: Any, default: Any) -> Any:

@@ -290,17 +290,17 @@ def _tables(
     hidden: list[str] = []
     across = overview(report)
     if across is not None:
-        table = _overview(across, width)
+        across_all = _overview(across, width)
         losses = step_table(report.step_parts, 1).beneath[:1]
-        table, rows = room.cut(replace(table, beneath=[*table.beneath, *losses]))
-        parts += [drawn(table), ""]
+        first, rows = room.cut(replace(across_all, beneath=[*across_all.beneath, *losses]))
+        parts += [drawn(first), ""]
         hidden += [f"{rows} series of the first table"] * (rows > 0)
     left_out: dict[str, None] = {}
     tables = rows = 0
     for name, members in report.series.items():
         lost = loss_sentence(report.step_parts.get(name, ())).removeprefix(f"{name} ")
-        lines = [*_beneath(members), *filter(None, [lost])]
-        whole = replace(narrow_table(name, members), beneath=lines)
+        beneath = [*filter(None, [*_beneath(members), lost])]
+        whole = replace(narrow_table(name, members), beneath=beneath)
         table = whole.fitting(width)
         if len(report.series) == 1:
             table, rows = room.cut(table)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 from dlperf_hpc.analysis.step_parts import (
@@ -48,7 +49,7 @@ def step_table(found: Mapping[str, Sequence[StepParts]], most: int = 1000) -> Ta
     beneath = at_most([*map(_sentence, losses)], most, " series: report.md has them all")
     gravest = dict.fromkeys(loss.largest for loss in losses if _matters(loss))
     beneath += [f"{PARTS[name]}: {_LOOK[name]}" for name in gravest]
-    rows, title = [*sum(found.values(), ())], "Every case: what its step is made of"
+    rows, title = [*chain(*found.values())], "Every case: what its step is made of"
     return Table(title, columns[len(found) == 1 :], rows, beneath, name="time").without_empty()
 
 

@@ -52,7 +52,7 @@ def timed(ranks: int = 2, iterations: int = 6, seconds: float = 0.05) -> list[Me
                 execution={
                     **{"attention": "math", "graphs": 3, "graph_breaks": 0, "recompiles": 0},
                     **{"parameter_bytes": 4000 + rank, "gradient_bytes": 4000},
-                    **{"optimizer_bytes": 8000},
+                    **{"optimizer_bytes": 8000, "memory_growth_mb": 0.125 * rank},
                 },
             )
         )

@@ -138,12 +138,13 @@ PART_COLOURS = dict(zip(PARTS.values(), (COLOURS[0], *COLOURS[1:4], COLOURS[-1])
 def parts() -> dict[str, Any]:
     """The step of each case as a bar of its parts, ms."""
     scale = {"domain": list(PART_COLOURS), "range": list(PART_COLOURS.values())}
-    legend = {"title": None, "orient": "top", "labelColor": "currentColor", "labelFontSize": 12}
-    legend |= {"columns": {"expr": "width < 420 ? 1 : 5"}, "labelLimit": 260}
+    legend: dict[str, Any] = {"title": None, "orient": "top", "labelColor": "currentColor"}
+    legend |= {"columns": {"expr": "width < 420 ? 1 : 5"}, "labelLimit": 260, "labelFontSize": 12}
     color = {"field": "part", "type": "nominal", "scale": scale, "legend": legend}
     labels = {"title": None, "labelLimit": {"expr": "width < 420 ? 130 : 300"}}
     bar = {"type": "bar", "tooltip": {"signal": "datum"}, "cursor": "pointer"}
-    x = _number("ms", axis={"title": "optimizer step, ms"}, stack="zero")
+    axis = {"title": "optimizer step, ms", "tickCount": {"expr": "width / 90"}}
+    x = _number("ms", axis=axis, stack="zero")
     y = {"field": "label", "type": "nominal", "sort": None, "axis": labels}
     return {
         **_base(300),
