@@ -303,7 +303,7 @@ def _rank_times(log: ParsedLog) -> tuple[tuple[result.RankTime, ...], str]:
     gpus = {_int_or(gpu.get("rank"), None): gpu for gpu in _gpus_of_window(log)}
     world = log.tables.get("world", {})
     made = [_rank_time(ms, {**world, **ranks[n]}, gpus.get(n, {})) for n, ms in enumerate(times)]
-    waits = steps.get("rank_wait_ms")
+    waits: Any = steps.get("rank_wait_ms")
     known = isinstance(waits, list) and all(is_number(wait) and wait >= 0 for wait in waits)
     if known and len(waits) == len(made):
         made = [replace(time, wait_ms=float(wait)) for time, wait in zip(made, waits)]
