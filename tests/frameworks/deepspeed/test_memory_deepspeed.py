@@ -35,7 +35,7 @@ def test_ranks_hold_what_is_certain(tmp_path: Path) -> None:
         assert certain == BYTES[name] * BERT and about >= certain, name
         # In stages 1 and 2 a share of the gradients lies beside what the optimizer has in hand.
         counted = own if stage in "12" else live
-        if name == "deepspeed fp32 3":  # with a small tensor gathered for a moment
-            assert certain <= live <= 1.15 * certain
+        if stage == "3":  # small tensors may still be gathered; gradients come in two parts
+            assert 0.99 * certain <= live <= 1.15 * certain, name
         else:
             assert counted == pytest.approx(certain, rel=0.01), name

@@ -34,7 +34,9 @@ def test_ranks_hold_what_is_certain(tmp_path: Path) -> None:
     assert found.keys() == BYTES.keys()
     for name, (certain, about, live, _) in found.items():
         assert certain == BYTES[name] * BERT and about >= certain, name
-        assert certain <= live <= certain * 1.001, name
+        # FSDP's buffers of a reduction may still be there as a micro-batch ends.
+        most = 1.15 if name.startswith("fsdp") else 1.001
+        assert certain <= live <= certain * most, name
 
 
 class _Fused(torch.autograd.Function):
