@@ -409,7 +409,7 @@ def of_results(results: Sequence[RunResult], counted_out: Sequence[str]) -> list
     if without:
         note = f"the log has no end line, its record says that it ended ok: {', '.join(without)}"
         found.append(Flag("no-end-line", note))
-    differing = _differing([result.run.case for result in results])
+    differing = _differing([r.run.case for r in results if not r.run.case.sought])
     if differing:
         note = f"the runs differ in {', '.join(differing)}: they are not repeats of one case"
         found.append(Flag("mixed-settings", note))

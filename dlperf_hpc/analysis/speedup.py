@@ -230,7 +230,8 @@ def _alone(
     group: Sequence[RunResult], accelerator: str | None, until: Until | None
 ) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
-    case, runs = group[0].run.case, sorted(chosen(group), key=lambda each: each.run.repeat)
+    case = next((r.run.case for r in group if not r.run.case.sought), group[0].run.case)
+    runs = sorted(chosen(group), key=lambda each: each.run.repeat)
     counted, units = of_one_unit(runs)
     samples = {unit: describe([each.rates[unit] for each in counted], until) for unit in units}
     windows = [result.window for result in counted if result.window is not None]

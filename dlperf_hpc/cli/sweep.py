@@ -291,6 +291,8 @@ def _dry_run(root: Path, manifest: Manifest, engine: Engine, site: Site, as_json
             made["repeats"] = vars(manifest.until)
         if chosen.values:
             made["budget"] = chosen.values
+        if manifest.sought:
+            made["largest_batch"] = manifest.sought
         if found:
             made["directory"] = found
         messages.print_json(made)
@@ -312,6 +314,10 @@ def _plan_texts(
     yield plan_text(manifest, engine, root)
     for (topology, program), words in children.items():
         yield f"\n{program} on {topology}, each task: {words}"
+    if sought := manifest.sought:
+        how = "doubled from 1, then bisected to 1/16, within its time limit; the repeats use it:"
+        of = f"the largest batch size of {number_of(len(sought), 'case')}"
+        yield f"\nThe first run finds {of}, {how}{below(sought, _MOST_LINES)}"
     if found:
         yield f"\n{submission.compared_text(found)}"
     most = engine.max_nodes or sys.maxsize

@@ -15,6 +15,7 @@ import secrets
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,11 +40,12 @@ _OF_SUBMITTING = {
 }
 
 
-def _group_of(run: Run) -> tuple[Topology, str, str]:
+def _group_of(run: Run, searching: int) -> tuple[Topology, str, str, bool]:
     """What all tasks of an array share, because it stands in the array's script: topology,
-    environment, and a user's program, whose tasks are started in a way of their own."""
-    case = run.case
-    return case.topology, case.environment, case.framework if case.launch else ""
+    environment, and a user's program, whose tasks are started in a way of their own; and whether
+    they wait for the repeats up to ``searching``, which find the batch size of their cases."""
+    case, waits = run.case, run.case.sought and run.repeat > searching
+    return case.topology, case.environment, case.framework if case.launch else "", waits
 
 
 def arrays_of(
@@ -54,16 +56,21 @@ def arrays_of(
     for each topology (and environment), in pieces if it has more than ``bound`` indices. Each index
     takes ``repeats_per_job`` neighbours in turn. ``one_queue``, for an engine that runs one task
     after another, keeps the order over all runs: an array is then a stretch of that order."""
-    runs = list(runs)
+    runs, group_of = list(runs), partial(_group_of, searching=MOST_RUNS)
     if not one_queue:
+        group_of = partial(_group_of, searching=repeats_per_job)
         # A stable sort: the order stays within each group.
-        order = {group: i for i, group in enumerate(dict.fromkeys(map(_group_of, runs)))}
-        runs.sort(key=lambda run: order[_group_of(run)])
+        order = {group: i for i, group in enumerate(dict.fromkeys(map(group_of, runs)))}
+        runs.sort(key=lambda run: order[group_of(run)])
     arrays: list[Array] = []
-    for (topology, environment, program), stretch in itertools.groupby(runs, key=_group_of):
+    for (topology, environment, program, waits), stretch in itertools.groupby(runs, key=group_of):
         # Readable in squeue, which shows eight characters of it by default. (Earlier versions had
         # the sweep's name first.)
-        parts = (f"{topology}.{name}", environment * (environment != "default"), program)
+        parts = (
+            f"{topology}.{name}{'.later' * waits}",
+            environment * (environment != "default"),
+            program,
+        )
         title = "-".join(filter(None, parts))
         tasks, limit_s = tuple(stretch), time_limit_s[topology]
         pieces = [tasks] if one_queue else _pieces(tasks, bound * repeats_per_job)

@@ -7,6 +7,7 @@ comes between, the next command finds out what became of it before it submits an
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
@@ -21,7 +22,7 @@ from pathlib import Path
 from dlperf_hpc.engines import base, get_engine
 from dlperf_hpc.engines.plan import pieces_of, rerun_arrays
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.errors import LedgerError, SiteError, printable
+from dlperf_hpc.errors import LedgerError, SiteError, SpecError, printable
 from dlperf_hpc.files import lock_holder, open_locked, read_regular, write_atomically
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import Status
@@ -278,7 +279,8 @@ def submit(
         array = waiting[0]
         ownership.refuse_foreign(ledger.root)  # a wave may come hours after the first
         bound = bound_to(ledger.root, ledger.manifest, array)
-        response = submit_noted(ledger, site, array, base.run_program(ledger.root, array, bound))
+        later = _after_searches(ledger, site, array, submitted)
+        response = submit_noted(ledger, later, array, base.run_program(ledger.root, array, bound))
         if response.error:
             rejected = (Status.REJECTED, response.error)
             states = [FinalState(run.id, *rejected, job=array.token) for run in array.tasks]
@@ -290,6 +292,28 @@ def submit(
         (refused if submission.error else submitted).append(submission)
         del waiting[0]
     return SubmitResult(tuple(submitted), tuple(refused), tuple(waiting), why_not, last_request)
+
+
+def _after_searches(
+    ledger: Ledger, site: Site, array: Array, submitted: Iterable[Submission]
+) -> Site:
+    """The profile with which an array starts when those submitted just now have ended whose runs
+    find the batch sizes of its cases; without a job of such runs it starts at once, since each run
+    can find them."""
+    waiting = {run.case.id for run in array.tasks if run.case.sought and not _searches(run, array)}
+    arrays = {each.token: each for each in ledger.arrays}
+    jobs = [
+        row.job_id
+        for row, first in ((row, arrays[row.token]) for row in submitted)
+        if any(run.case.id in waiting and _searches(run, first) for run in first.tasks)
+    ]
+    with contextlib.suppress(SpecError):  # the profile has a dependency of another kind
+        return get_engine(ledger.manifest.engine).starting_after(site, jobs) or site
+    return site
+
+
+def _searches(run: Run, array: Array) -> bool:
+    return run.repeat <= array.repeats_per_job
 
 
 def never_fits(array: Array, limit: base.Limit) -> bool:

@@ -149,6 +149,9 @@ class Limits:
     shutdown_s: float = 120.0
 
 
+LARGEST = "max"
+"""What stands for a batch size that is still to be found: the largest that fits."""
+
 FEWEST_REPEATS = 6
 """Of fewer values the smallest and the largest hold the median with less than 95 %."""
 
@@ -172,6 +175,12 @@ class _CaseNames:
     precision: str
     batch_size: int | None
     tags: tuple[str, ...]
+    largest = False  # a field of those whose batch size a run may find
+
+    @property
+    def sought(self) -> bool:
+        """Whether the batch size is still to be found."""
+        return self.largest and not self.batch_size
 
     @property
     def series(self) -> str:
@@ -181,12 +190,16 @@ class _CaseNames:
     @cached_property
     def id(self) -> str:
         """Readable and unique in its sweep; also the path of its runs without the repeat."""
-        name = f"{self.model or 'unknown'}_b{self.batch_size or '?'}_{self._variant}"
+        name = f"{self.model or 'unknown'}_b{self._batch}_{self._variant}"
         return f"{self._group}/{self.topology}/{name}"
 
     @property
     def _group(self) -> str:
-        return f"{self.framework}/{self.model or '?'}/bz{self.batch_size or '?'}"
+        return f"{self.framework}/{self.model or '?'}/bz{self._batch}"
+
+    @property
+    def _batch(self) -> str:
+        return LARGEST if self.largest else str(self.batch_size or "?")
 
     @property
     def _variant(self) -> str:
@@ -198,7 +211,9 @@ class Case(_CaseNames):
     """One point of a sweep without its repeat. ``batch_size`` is per device. Of a user's program
     (:mod:`.programs`) ``launch`` says how it is started; '' is a back end of ours. There
     ``batch_size`` is per replica, of which there are ``replicas`` (None: one per device).
-    ``seq_len`` is 0 where samples are no sequences, and where a program is given none."""
+    ``seq_len`` is 0 where samples are no sequences, and where a program is given none. With
+    ``largest`` the batch size is the largest that fits, and 0 until a run has found it
+    (:mod:`dlperf_hpc.train.largest`); the names stay the same."""
 
     framework: str
     model: str
@@ -221,6 +236,7 @@ class Case(_CaseNames):
     launch: str = ""
     replicas: int | None = None
     mode: str = MODES[0]
+    largest: bool = False
 
     @property
     def ranks(self) -> int:
@@ -260,6 +276,10 @@ class Case(_CaseNames):
             del row["launch"], row["replicas"]
         else:
             del row["mode"]
+        if self.sought:
+            row["batch_size"] = LARGEST
+        if not self.largest or self.sought:
+            del row["largest"]
         return row
 
     @classmethod
@@ -267,6 +287,8 @@ class Case(_CaseNames):
         """Inverse of :meth:`to_dict`; unknown keys (of a newer version) are passed over."""
         values = known_fields(cls, data)
         values["topology"] = Topology.parse(values["topology"])
+        if values.get("batch_size") == LARGEST:
+            values.update(batch_size=0, largest=True)
         values["optimizer"] = Optimizer(**known_fields(Optimizer, values.get("optimizer", {})))
         values["schedule"] = Schedule(**known_fields(Schedule, values.get("schedule", {})))
         options = dict(values.get("options", {}))

@@ -13,7 +13,7 @@ import reprlib
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from dlperf_hpc.model.case import FEWEST_REPEATS, Case, Limits, Measure
+from dlperf_hpc.model.case import FEWEST_REPEATS, LARGEST, Case, Limits, Measure
 from dlperf_hpc.model.checks import (
     Form,
     Misfit,
@@ -99,7 +99,7 @@ _ARRAY_LATER: dict[str, Form] = {
 _CASE: dict[str, Form] = {
     **dict.fromkeys(("framework", "model", "precision"), is_name),
     "topology": is_topology,
-    "batch_size": whole(1),
+    "batch_size": lambda value: value == LARGEST or whole(1)(value),
     "seq_len": whole(0),  # 0: samples are no sequences, or a program was given none
 }
 _CASE_LATER: dict[str, Form] = {
@@ -110,6 +110,7 @@ _CASE_LATER: dict[str, Form] = {
     "data_path": is_line,
     "tags": each(text(r"[A-Za-z0-9.+-]+")),
     "launch": _TEXT,
+    "largest": is_a(bool),
     **dict.fromkeys(("optimizer", "schedule", "options"), _TABLE),
 }
 SUBMISSION: tuple[dict[str, Form], dict[str, Form]] = (

@@ -86,6 +86,12 @@ class RunPaths:
         return sorted(self.attempts.glob(f"{self.log.stem}.attempt{attempt}.rank*.json"))
 
 
+def trial_of(root: Path, case_id: str, size: int) -> Path:
+    """What came of a trial of a batch size, of a case whose largest one is to be found."""
+    case = root / case_id
+    return case.parent / ATTEMPTS / f"{case.name}.batch{size}.json"
+
+
 # --- the job of a run: marks in its output, its variables, its task
 
 

@@ -97,6 +97,11 @@ class Manifest:
         """Every run of the sweep, array by array."""
         return [run for array in self.arrays for run in array.tasks]
 
+    @property
+    def sought(self) -> list[str]:
+        """The ids of the cases whose batch size their runs are to find."""
+        return list(dict.fromkeys(run.case.id for run in self.runs if run.case.sought))
+
 
 def array_row(array: Array) -> dict[str, Any]:
     """An array's own values as plain JSON, without its tasks."""

@@ -43,7 +43,7 @@ def _case_columns(case: str) -> tuple[Column[Any], ...]:
         _text("model", "workload", f"{case}.model"),
         _text("precision", "number format asked for", f"{case}.precision"),
         _integer("batch_size", "samples", "batch of one device in one iteration",
-                 f"{case}.batch_size"),
+                 lambda r: of(r).batch_size or None),
         _integer("seq_len", "tokens", "length of one sequence", lambda r: of(r).seq_len or None),
         _text("tags", "options that tell the case from its default variant, joined by '-'",
               lambda r: "-".join(of(r).tags)),

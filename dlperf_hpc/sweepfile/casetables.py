@@ -20,7 +20,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, model_validator
 
 from dlperf_hpc.errors import MOST_LISTED, Issue, nearest, toml_text
-from dlperf_hpc.model.case import FEWEST_REPEATS, Limits, Measure, Topology, Until
+from dlperf_hpc.model.case import FEWEST_REPEATS, LARGEST, Limits, Measure, Topology, Until
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, known_keys, read_value, renamed
 from dlperf_hpc.sweepfile.validation import STRICT, Name, matching, refusal
@@ -332,7 +332,8 @@ def read_condition(
     # A number of nodes is written as a size of a batch is.
     named = dict.fromkeys(COUNTS, "batch_size").get(key, key)
     for place, item in items.items():
-        if number is not None and isinstance(item, str):
+        largest = key == "batch_size" and item == LARGEST
+        if number is not None and isinstance(item, str) and not largest:
             try:
                 ranges.append(_range(item, number))
             except ValueError as error:

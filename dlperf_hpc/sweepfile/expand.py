@@ -15,7 +15,7 @@ from typing import Any
 
 from dlperf_hpc.errors import Issue, number_of
 from dlperf_hpc.model import case as cases
-from dlperf_hpc.model.case import MODES, Case, Measure, Optimizer, Schedule, Topology
+from dlperf_hpc.model.case import LARGEST, MODES, Case, Measure, Optimizer, Schedule, Topology
 from dlperf_hpc.sweepfile import programs
 from dlperf_hpc.sweepfile.case_issues import SCHEDULE, option_issues, point_issues
 from dlperf_hpc.sweepfile.casetables import CaseRule, Tables, Values, comparisons, counts_of
@@ -287,7 +287,7 @@ def _declared(framework: str, model: str, mode: str, registry: Registry) -> Valu
 
 
 def _accumulation(full: Values, registry: Registry) -> Values:
-    if full.get("global_batch") is None or full.get("batch_size") is None:
+    if full.get("global_batch") is None or full.get("batch_size") in (None, LARGEST):
         return {}
     try:
         per_iteration = int(full["batch_size"]) * _replicas(full, registry)
@@ -339,6 +339,8 @@ def _program_issues(point: Values, full: Values, registry: Registry) -> list[Iss
 
 def _batch_issues(point: Values, full: Values, registry: Registry) -> list[Issue]:
     replicas = _replicas(full, registry)  # also where nothing divides: they must come out whole
+    if point["batch_size"] == LARGEST:
+        return list(_largest_issues(point, registry))
     if "global_batch" not in point:
         return []
     if "accumulation" in point:
@@ -354,11 +356,24 @@ def _batch_issues(point: Values, full: Values, registry: Registry) -> list[Issue
     return [Issue("global_batch", message)]
 
 
+def _largest_issues(point: Values, registry: Registry) -> Iterator[Issue]:
+    """What cannot be together with a batch size that a run is to find."""
+    if point["framework"] in registry.programs:
+        yield Issue(
+            "batch_size", f'"{LARGEST}" is for back ends: give {point["framework"]} a number'
+        )
+    if "global_batch" in point:
+        rule = f'is given, but batch_size = "{LARGEST}" is not known before the runs'
+        yield Issue("global_batch", rule, "give accumulation in its place")
+
+
 def _case(point: Values, full: Values, registry: Registry) -> Case:
     options = registry.options(full["framework"], full["model"])
     own = tuple((name, full[name]) for name in sorted(option.name for option in options))
     topology = Topology.parse(full["topology"])
     values = {key: full[key] for key in _PLAIN_KEYS}
+    if full["batch_size"] == LARGEST:
+        values.update(batch_size=0, largest=True)
     program = registry.programs.get(full["framework"])
     if program is not None:
         values["processes_per_node"] = program.per_node(topology)

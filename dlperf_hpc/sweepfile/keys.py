@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from dlperf_hpc.errors import Issue, meant, nearest
-from dlperf_hpc.model.case import MODES, OPTIMIZERS, SCHEDULES, Option, Topology
+from dlperf_hpc.model.case import LARGEST, MODES, OPTIMIZERS, SCHEDULES, Option, Topology
 from dlperf_hpc.sweepfile.declarations import Registry
 from dlperf_hpc.sweepfile.validation import Line, Name, complaint
 
@@ -45,7 +45,12 @@ KEYS = {
         Key("model", Name, None, "model with its data"),
         Key("precision", Name, "fp32", "fp32 (TF32 really off), tf32, bf16, fp16"),
         Key("mode", Name, MODES[0], "eager, compile (torch.compile), or tuned (compile and more)"),
-        Key("batch_size", Count, None, "samples per device in one iteration (micro-batch)"),
+        Key(
+            "batch_size",
+            Count,
+            None,
+            "samples per device in one iteration (micro-batch); max: the most that fit",
+        ),
         Key("seq_len", Count, None, "tokens per sample; default is the workload's"),
         Key("accumulation", Count, 1, "iterations per optimizer step"),
         Key(
@@ -141,6 +146,8 @@ def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[A
     """One value of a known key, as its type has it (``1`` is ``1.0`` where a float belongs)."""
     if name == "topology":
         return value, topology_issue(where, value)
+    if name == "batch_size" and value == LARGEST:
+        return value, None
     try:
         value = _adapter(known_keys(registry)[name]).validate_python(value, strict=True)
     except ValidationError as error:

@@ -4,15 +4,11 @@ name the run."""
 
 from __future__ import annotations
 
-import os
-import signal
-import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import AttemptError, DeviceError, RunError
+from dlperf_hpc.errors import AttemptError, DeviceError
 from dlperf_hpc.model.case import NO_FP16
 from dlperf_hpc.model.result import Checkpoint
 from dlperf_hpc.records import layout
@@ -20,8 +16,9 @@ from dlperf_hpc.records.layout import job_seconds, launch_id, repeat_in_job, tas
 from dlperf_hpc.records.ledger import bound_array
 from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.store import Attempt, log_event, open_attempt, take_log
-from dlperf_hpc.train import joblog, measurement, ranks
+from dlperf_hpc.train import joblog, largest, measurement, ranks
 from dlperf_hpc.train.checkpoints import measure_checkpoint, remove
+from dlperf_hpc.train.drills import drill
 from dlperf_hpc.train.joblog import Measured
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
@@ -57,11 +54,19 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
         world = ranks.discover()
     ranks.check(world, run.case)
     attempt: Attempt = world.broadcast(watchdog.attempt)
+    search = {}
+    if run.case.sought:
+        watchdog.phase("search", manifest.limits.startup_s)
+        found, search = largest.find(attempt, world, watchdog.beat)
+        attempt = replace(attempt, run=replace(run, case=found))
+        watchdog.phase("startup", manifest.limits.startup_s)
     busy = world.broadcast(take_log(attempt, watchdog.time_limit_s) if world.rank == 0 else "")
     # A failure of this process would be written as the other attempt's.
     watchdog.attempt = None if busy else attempt
     if busy:
         raise AttemptError(busy)
+    if search and world.rank == 0:
+        log_event(attempt, "search", search)
     _Rank(manifest, attempt, world, watchdog).measure()
 
 
@@ -84,7 +89,7 @@ class _Rank:
         self._enter("build", limits.startup_s)
         session, declared_facts, all_facts = self._build()
         self._enter("warmup", limits.startup_s)
-        drill(world.rank)
+        drill(world.rank, attempt.run.case)
         estimates = world.gather(measurement.warm_up(session, measure.warmup, watchdog.beat))
         joblog.flush_nccl()
         iterations = measurement.window_length(measure, accumulation, max(estimates))
@@ -172,31 +177,3 @@ class _Rank:
         self.watchdog.phase(phase, limit_s)
         if self.world.rank == 0:
             log_event(self.attempt, "phase", {"name": phase})
-
-
-def drill(rank: int) -> None:
-    """Let a chosen rank fail on purpose, to see that a site ends and reports it: do what
-    ``DLPERF_FAULT=raise@1`` (or ``oom``, ``kill``, ``hang``, ``stop``; ``@rank``) says, if it names
-    this rank. It strikes in the warm-up: the window pays nothing."""
-    kind, _, where = os.environ.get("DLPERF_FAULT", "").partition("@")
-    if not kind or rank != int(where or 0):
-        return
-    if kind == "raise":
-        raise RunError(f"fault drill: rank {rank} raises")
-    if kind == "oom":
-        raise MemoryError(f"fault drill: rank {rank} is out of memory")
-    if kind not in _DRILLS:
-        raise RunError(f"DLPERF_FAULT={kind!r} is none of raise, oom, kill, hang, stop")
-    _DRILLS[kind]()
-
-
-def _hang() -> None:
-    while True:
-        time.sleep(60)
-
-
-_DRILLS: dict[str, Callable[[], None]] = {
-    "kill": lambda: os.kill(os.getpid(), signal.SIGKILL),
-    "stop": lambda: os.kill(os.getpid(), signal.SIGSTOP),  # as on a node that no longer answers
-    "hang": _hang,
-}

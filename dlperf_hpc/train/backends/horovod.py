@@ -3,10 +3,11 @@ carries the gradients on CPUs, NCCL on GPUs where Horovod was built with it."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import WorldError
-from dlperf_hpc.model.case import MODES, Option
+from dlperf_hpc.model.case import LARGEST, MODES, Case, Option
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
 from dlperf_hpc.train.backends import ALIKE, BIND, XLA, replicated
 from dlperf_hpc.train.session import opener
@@ -50,7 +51,18 @@ _OPTIONS = (
         ("post_accumulation", "every_micro_batch"),
     ),
 )
-_HOROVOD: dict[str, Any] = {**ALIKE, "framework_name": "Horovod", "modules": ("horovod",)}
+
+
+def _check(case: Case) -> Iterator[tuple[str, str]]:
+    if case.largest:
+        anew = f'"{LARGEST}" starts new processes for each size that is tried'
+        why = "Horovod's need MPI, which only the ranks of a job can join: give a number"
+        yield "batch_size", f"{anew}, and {why}"
+
+
+_HOROVOD: dict[str, Any] = {
+    **ALIKE, "framework_name": "Horovod", "modules": ("horovod",), "check": _check
+}  # fmt: skip
 BACKENDS = (
     BackendDeclaration(
         name="horovod-torch",

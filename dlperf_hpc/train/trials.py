@@ -1,0 +1,215 @@
+"""One trial of a batch size: a child of each rank opens the session, does a few optimizer steps and
+ends, so that memory which cannot be had ends the child and not the rank.
+
+A process joins MPI once, and the rank has done so: what children exchange goes through a pipe to
+their ranks, which exchange it by MPI. The ranks do that in step, several times a second and also
+where a child has nothing to say, so that none of them waits for a rank whose child is dead.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from multiprocessing import connection, get_context
+from pathlib import Path
+from typing import IO, Any
+
+from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.result import Status
+from dlperf_hpc.pools import end_with
+from dlperf_hpc.records.failures import (
+    HOST_MEMORY,
+    NETWORK,
+    SIGNS,
+    Verdict,
+    Where,
+    found_in,
+    is_of_lost_peer,
+    of_error,
+)
+from dlperf_hpc.records.store import describe, format_trace
+from dlperf_hpc.train import measurement
+from dlperf_hpc.train.drills import drill
+from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.registry import registry
+from dlperf_hpc.train.session import fault_of
+
+_TICK_S = 0.05
+_GRACE_S = 3.0  # for the others' accounts, once the child of one rank has failed
+_FEWEST = 4  # iterations, so that a back end that compiles has looked at one
+_MOST_WORDS = 1 << 16  # of what a child printed last
+_BEAT = "beat"
+
+
+@dataclass(frozen=True)
+class End:
+    """How the child of a rank ended: with its peak memory (MiB), or by a verdict; with neither its
+    rank ended it. ``consequence``: it only lost another rank's child."""
+
+    host: str
+    memory_mb: float | None = None
+    verdict: Verdict | None = None
+    consequence: bool = False
+
+    @property
+    def no_memory(self) -> bool:
+        """Whether it ended because memory could not be had."""
+        return self.verdict is not None and self.verdict.status is Status.OUT_OF_MEMORY
+
+
+def try_case(case: Case, world: World, beat: Callable[[], None]) -> list[End]:
+    """How the children of all ranks ended, in order of rank, on every rank. ``beat`` is called
+    whenever a child of any rank makes progress."""
+    context = get_context("spawn")
+    ours, theirs = context.Pipe()
+    os.environ.setdefault("PYTHONSAFEPATH", "1")  # no module from the current directory
+    with tempfile.TemporaryFile() as words:
+        name = f"/proc/{os.getpid()}/fd/{words.fileno()}"
+        place = replace(world, comm=None)
+        child = context.Process(target=_child, args=(theirs, name, case, place, os.getpid()))
+        child.start()
+        theirs.close()
+        relay = _Relay(world, ours, child, words, beat)
+        try:
+            ends = relay.ends()
+        finally:
+            child.kill()
+            child.join()
+            ours.close()
+        if any(each.verdict and not each.no_memory for each in ends):
+            sys.stderr.write(relay.printed())
+        return ends
+
+
+@dataclass
+class _Relay:
+    """What a rank does while the children train."""
+
+    world: World
+    pipe: Any
+    child: Any
+    words: IO[bytes]
+    beat: Callable[[], None]
+
+    def ends(self) -> list[End]:
+        mine, last, killed = None, float("inf"), _kills()
+        while True:
+            if time.monotonic() > last and not isinstance(mine, End):
+                mine = End(self.world.host)
+            elif mine is None:
+                mine = self._message(killed)
+            everyone = self.world.gather(mine)
+            if any(everyone):
+                self.beat()
+            ended = [isinstance(each, End) for each in everyone]
+            if all(ended):
+                return everyone
+            if any(ended):
+                # Those that wait for this one wait in vain, unless it has done all its steps.
+                failed = any(isinstance(each, End) and each.verdict for each in everyone)
+                last = min(last, time.monotonic() + _GRACE_S) if failed else last
+            elif all(everyone):
+                self.pipe.send([value for (value,) in everyone])
+                mine = None
+
+    def _message(self, killed: int) -> Any:
+        """What the child says, or how it died; None if it says nothing for a moment."""
+        connection.wait([self.pipe, self.child.sentinel], _TICK_S)
+        with suppress(EOFError, ConnectionResetError):
+            if not self.pipe.poll():
+                return None if self.child.is_alive() else self._death(killed)
+            said = self.pipe.recv()
+            if said == _BEAT:
+                self.beat()
+                return None
+            return said
+        self.child.join(_GRACE_S)
+        return self._death(killed)
+
+    def printed(self) -> str:
+        """The last that the child printed."""
+        self.words.seek(max(0, self.words.seek(0, os.SEEK_END) - _MOST_WORDS))
+        return self.words.read().decode(errors="replace")
+
+    def _death(self, killed: int) -> End:
+        """How a child ended that could not say so: by what it printed, or by the kernel."""
+        printed = self.printed()
+        last = next((line for line in reversed(printed.splitlines()) if line.strip()), "")
+        reason = f"its process ended with exit code {self.child.exitcode}: {last[:300]}"
+        row = found_in(printed, Where.PROGRAM)
+        verdict = Verdict(Status.FAILED, reason)
+        if row is not None and row.status is Status.OUT_OF_MEMORY:
+            verdict = Verdict(row.status, reason, SIGNS, row.cause)
+        elif self.child.exitcode == -signal.SIGKILL and _kills() > killed:
+            reason = "the kernel killed its process, as memory could not be had (oom_kill)"
+            verdict = Verdict(Status.OUT_OF_MEMORY, reason, SIGNS, HOST_MEMORY)
+        return End(self.world.host, verdict=verdict)
+
+
+def _kills() -> int:
+    """How many processes this machine's kernel has killed for memory; 0 if it does not say."""
+    with suppress(OSError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return 0
+
+
+# --- in the child
+
+
+class _Comm:
+    """A communicator, with the calls of mpi4py's that a World has, through the rank."""
+
+    def __init__(self, pipe: Any, place: World) -> None:
+        self._pipe = pipe
+        self.Get_rank, self.Get_size = lambda: place.rank, lambda: place.size
+
+    def allgather(self, value: Any) -> Any:
+        self._pipe.send((value,))
+        return self._pipe.recv()
+
+    def bcast(self, value: Any, root: int = 0) -> Any:
+        return self.allgather(value)[root]
+
+    def Barrier(self) -> None:
+        self.allgather(None)
+
+
+def _child(pipe: Any, words: str, case: Case, place: World, parent: int) -> None:
+    end_with(parent)
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
+        signal.signal(number, signal.SIG_IGN)  # its rank decides
+    os.dup2(os.open(words, os.O_WRONLY | os.O_APPEND), 2)
+    with suppress(OSError):
+        # If the kernel must kill a process of this node, then this one.
+        Path("/proc/self/oom_score_adj").write_text("1000")
+    world, modules = replace(place, comm=_Comm(pipe, place)), list[str]()
+    try:
+        end = End(world.host, _train(case, world, modules, lambda: pipe.send(_BEAT)))
+    except BaseException as error:  # noqa: BLE001 - the process's edge: its rank judges
+        trace = format_trace(error)
+        print(trace, file=sys.stderr, flush=True)
+        verdict = replace(of_error(error), reason=describe(error), fault=fault_of(error, modules))
+        lost = verdict.cause in ("", NETWORK) and is_of_lost_peer(trace)
+        end = End(world.host, verdict=verdict, consequence=lost)
+    pipe.send(end)
+    os._exit(0)
+
+
+def _train(case: Case, world: World, modules: list[str], beat: Callable[[], None]) -> float:
+    """Two optimizer steps or more, as a run's warm-up does them; the peak memory, MiB."""
+    declared = registry()
+    workload, backend = declared.workloads[case.model], declared.backends[case.framework]
+    modules += [backend.library, *backend.modules]
+    session = backend.open_session(case, world, workload)
+    drill(world.rank, case)
+    measurement.warm_up(session, max(_FEWEST, 2 * case.accumulation), beat)
+    world.barrier()  # none leaves while another still needs it
+    return session.memory_mb()
