@@ -230,7 +230,7 @@ def _alone(
     group: Sequence[RunResult], accelerator: str | None, until: Until | None
 ) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
-    case = next((r.run.case for r in group if not r.run.case.sought), group[0].run.case)
+    case = min(group, key=lambda each: each.run.case.sought).run.case
     runs = sorted(chosen(group), key=lambda each: each.run.repeat)
     counted, units = of_one_unit(runs)
     samples = {unit: describe([each.rates[unit] for each in counted], until) for unit in units}
@@ -255,11 +255,10 @@ def _alone(
     )
     numberless = [r.run.id for r in runs if r.status is Status.OK and not r.rates]
     left_out = [r.rates for r in runs if r.rates and not set(units) <= r.rates.keys()]
-    external = [result.external for result in counted if result.external is not None]
     found = flags.of_results(group, numberless) + flags.of_windows(case, windows)
     found += flags.of_gpus(counted) + flags.of_transport(counted)
-    found += flags.of_external(external) + flags.of_launches(counted)
-    found += flags.of_left_out(units, left_out) + of_energy(counted)
+    found += flags.of_external([r.external for r in counted if r.external is not None])
+    found += flags.of_launches(counted) + flags.of_left_out(units, left_out) + of_energy(counted)
     summary, impossible = _with_flops(summary, counted, accelerator)
     return summary, found + impossible
 

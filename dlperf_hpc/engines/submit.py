@@ -298,22 +298,16 @@ def _after_searches(
     ledger: Ledger, site: Site, array: Array, submitted: Iterable[Submission]
 ) -> Site:
     """The profile with which an array starts when those submitted just now have ended whose runs
-    find the batch sizes of its cases; without a job of such runs it starts at once, since each run
-    can find them."""
-    waiting = {run.case.id for run in array.tasks if run.case.sought and not _searches(run, array)}
-    arrays = {each.token: each for each in ledger.arrays}
-    jobs = [
-        row.job_id
-        for row, first in ((row, arrays[row.token]) for row in submitted)
-        if any(run.case.id in waiting and _searches(run, first) for run in first.tasks)
-    ]
+    find the batch sizes of its cases; without a job of these it starts at once, since each run can
+    find them."""
+    cases = {run.case.id for run in array.tasks if run.case.sought} - array.searches
+    if not cases:
+        return site
+    first = {each.token for each in ledger.arrays if not cases.isdisjoint(each.searches)}
+    jobs = [row.job_id for row in submitted if row.token in first]
     with contextlib.suppress(SpecError):  # the profile has a dependency of another kind
         return get_engine(ledger.manifest.engine).starting_after(site, jobs) or site
     return site
-
-
-def _searches(run: Run, array: Array) -> bool:
-    return run.repeat <= array.repeats_per_job
 
 
 def never_fits(array: Array, limit: base.Limit) -> bool:

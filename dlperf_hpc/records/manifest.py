@@ -59,6 +59,12 @@ class Array:
         """How many indices the array has: jobs, as squeue shows them."""
         return len(self.tasks) // self.repeats_per_job
 
+    @property
+    def searches(self) -> set[str]:
+        """The ids of the cases whose batch size its runs find; later repeats may wait for that."""
+        first = (run for run in self.tasks if run.repeat <= self.repeats_per_job)
+        return {run.case.id for run in first if run.case.sought}
+
     def run_of(self, index: int, repeat: int = 0) -> Run:
         """The run that array index ``index`` measures as its ``repeat``-th, both from 0.
         LedgerError if the array has no such index."""

@@ -332,8 +332,8 @@ def read_condition(
     # A number of nodes is written as a size of a batch is.
     named = dict.fromkeys(COUNTS, "batch_size").get(key, key)
     for place, item in items.items():
-        largest = key == "batch_size" and item == LARGEST
-        if number is not None and isinstance(item, str) and not largest:
+        word = (key, item) == ("batch_size", LARGEST)
+        if number is not None and isinstance(item, str) and not word:
             try:
                 ranges.append(_range(item, number))
             except ValueError as error:

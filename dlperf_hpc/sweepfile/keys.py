@@ -146,7 +146,7 @@ def read_value(where: str, name: str, value: Any, registry: Registry) -> tuple[A
     """One value of a known key, as its type has it (``1`` is ``1.0`` where a float belongs)."""
     if name == "topology":
         return value, topology_issue(where, value)
-    if name == "batch_size" and value == LARGEST:
+    if (name, value) == ("batch_size", LARGEST):
         return value, None
     try:
         value = _adapter(known_keys(registry)[name]).validate_python(value, strict=True)

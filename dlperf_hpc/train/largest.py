@@ -22,7 +22,7 @@ from dlperf_hpc.records.layout import trial_of
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.store import Attempt
 from dlperf_hpc.train.ranks import World
-from dlperf_hpc.train.trials import End, try_case
+from dlperf_hpc.train.trials import TrialEnd, try_case
 
 MOST = 1 << 16
 """No larger size is tried."""
@@ -58,8 +58,8 @@ def find(attempt: Attempt, world: World, beat: Callable[[], None]) -> tuple[Case
     if not fits:
         one = f'batch_size = "{LARGEST}": one sample per device does not fit, so that nothing is'
         raise MemoryError(f"{one} measured: {rows[1]['reason']}")
-    found: Row = {"size": fits, "grain": grain(fits), "tried": list(rows)}
-    found["memory_mb"] = rows[fits]["memory_mb"]
+    memory = rows[fits]["memory_mb"]
+    found = {"size": fits, "grain": grain(fits), "tried": list(rows), "memory_mb": memory}
     if too_large is not None:
         found["reason"] = f"{too_large} per device do not fit: {rows[too_large]['reason']}"
     return replace(case, batch_size=fits), found
@@ -80,7 +80,7 @@ def _outcome(attempt: Attempt, size: int, world: World, beat: Callable[[], None]
     return row
 
 
-def _judged(size: int, ends: list[End]) -> Row:
+def _judged(size: int, ends: list[TrialEnd]) -> Row:
     """What a trial says. RunError where it failed for something else than memory."""
     failed = [(end, rank) for rank, end in enumerate(ends) if end.verdict is not None]
     if not failed:

@@ -23,16 +23,8 @@ from typing import IO, Any
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.pools import end_with
-from dlperf_hpc.records.failures import (
-    HOST_MEMORY,
-    NETWORK,
-    SIGNS,
-    Verdict,
-    Where,
-    found_in,
-    is_of_lost_peer,
-    of_error,
-)
+from dlperf_hpc.records import failures
+from dlperf_hpc.records.failures import Verdict
 from dlperf_hpc.records.store import describe, format_trace
 from dlperf_hpc.train import measurement
 from dlperf_hpc.train.drills import drill
@@ -48,7 +40,7 @@ _BEAT = "beat"
 
 
 @dataclass(frozen=True)
-class End:
+class TrialEnd:
     """How the child of a rank ended: with its peak memory (MiB), or by a verdict; with neither its
     rank ended it. ``consequence``: it only lost another rank's child."""
 
@@ -63,7 +55,7 @@ class End:
         return self.verdict is not None and self.verdict.status is Status.OUT_OF_MEMORY
 
 
-def try_case(case: Case, world: World, beat: Callable[[], None]) -> list[End]:
+def try_case(case: Case, world: World, beat: Callable[[], None]) -> list[TrialEnd]:
     """How the children of all ranks ended, in order of rank, on every rank. ``beat`` is called
     whenever a child of any rank makes progress."""
     context = get_context("spawn")
@@ -97,26 +89,29 @@ class _Relay:
     words: IO[bytes]
     beat: Callable[[], None]
 
-    def ends(self) -> list[End]:
+    def ends(self) -> list[TrialEnd]:
         mine, last, killed = None, float("inf"), _kills()
         while True:
-            if time.monotonic() > last and not isinstance(mine, End):
-                mine = End(self.world.host)
-            elif mine is None:
-                mine = self._message(killed)
+            mine = self._latest(mine, last, killed)
             everyone = self.world.gather(mine)
             if any(everyone):
                 self.beat()
-            ended = [isinstance(each, End) for each in everyone]
-            if all(ended):
-                return everyone
-            if any(ended):
-                # Those that wait for this one wait in vain, unless it has done all its steps.
-                failed = any(isinstance(each, End) and each.verdict for each in everyone)
-                last = min(last, time.monotonic() + _GRACE_S) if failed else last
-            elif all(everyone):
+            ended = [each for each in everyone if isinstance(each, TrialEnd)]
+            if len(ended) == len(everyone):
+                return ended
+            if any(each.verdict for each in ended):
+                last = min(last, time.monotonic() + _GRACE_S)  # some may wait for it in vain
+            elif not ended and all(everyone):
                 self.pipe.send([value for (value,) in everyone])
                 mine = None
+
+    def _latest(self, mine: Any, last: float, killed: int) -> Any:
+        """What the child has said and waits for an answer to, or how it ended; None for neither."""
+        if isinstance(mine, TrialEnd):
+            return mine
+        if time.monotonic() > last:
+            return TrialEnd(self.world.host)
+        return mine or self._message(killed)
 
     def _message(self, killed: int) -> Any:
         """What the child says, or how it died; None if it says nothing for a moment."""
@@ -137,19 +132,21 @@ class _Relay:
         self.words.seek(max(0, self.words.seek(0, os.SEEK_END) - _MOST_WORDS))
         return self.words.read().decode(errors="replace")
 
-    def _death(self, killed: int) -> End:
+    def _death(self, killed: int) -> TrialEnd:
         """How a child ended that could not say so: by what it printed, or by the kernel."""
         printed = self.printed()
         last = next((line for line in reversed(printed.splitlines()) if line.strip()), "")
-        reason = f"its process ended with exit code {self.child.exitcode}: {last[:300]}"
-        row = found_in(printed, Where.PROGRAM)
+        code = self.child.exitcode
+        how = f"signal {-code}" if code < 0 else f"exit code {code}"
+        reason = f"its process ended with {how}" + f": {last[:300]}" * bool(last)
+        row = failures.found_in(printed, failures.Where.PROGRAM)
         verdict = Verdict(Status.FAILED, reason)
         if row is not None and row.status is Status.OUT_OF_MEMORY:
-            verdict = Verdict(row.status, reason, SIGNS, row.cause)
-        elif self.child.exitcode == -signal.SIGKILL and _kills() > killed:
+            verdict = Verdict(row.status, reason, failures.SIGNS, row.cause)
+        elif code == -signal.SIGKILL and _kills() > killed:
             reason = "the kernel killed its process, as memory could not be had (oom_kill)"
-            verdict = Verdict(Status.OUT_OF_MEMORY, reason, SIGNS, HOST_MEMORY)
-        return End(self.world.host, verdict=verdict)
+            verdict = Verdict(Status.OUT_OF_MEMORY, reason, failures.SIGNS, failures.HOST_MEMORY)
+        return TrialEnd(self.world.host, verdict=verdict)
 
 
 def _kills() -> int:
@@ -192,13 +189,15 @@ def _child(pipe: Any, words: str, case: Case, place: World, parent: int) -> None
         Path("/proc/self/oom_score_adj").write_text("1000")
     world, modules = replace(place, comm=_Comm(pipe, place)), list[str]()
     try:
-        end = End(world.host, _train(case, world, modules, lambda: pipe.send(_BEAT)))
+        end = TrialEnd(world.host, _train(case, world, modules, lambda: pipe.send(_BEAT)))
     except BaseException as error:  # noqa: BLE001 - the process's edge: its rank judges
         trace = format_trace(error)
         print(trace, file=sys.stderr, flush=True)
-        verdict = replace(of_error(error), reason=describe(error), fault=fault_of(error, modules))
-        lost = verdict.cause in ("", NETWORK) and is_of_lost_peer(trace)
-        end = End(world.host, verdict=verdict, consequence=lost)
+        verdict = replace(
+            failures.of_error(error), reason=describe(error), fault=fault_of(error, modules)
+        )
+        lost = verdict.cause in ("", failures.NETWORK) and failures.is_of_lost_peer(trace)
+        end = TrialEnd(world.host, verdict=verdict, consequence=lost)
     pipe.send(end)
     os._exit(0)
 

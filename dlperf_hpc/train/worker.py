@@ -16,7 +16,7 @@ from dlperf_hpc.records.layout import job_seconds, launch_id, repeat_in_job, tas
 from dlperf_hpc.records.ledger import bound_array
 from dlperf_hpc.records.manifest import Manifest
 from dlperf_hpc.records.store import Attempt, log_event, open_attempt, take_log
-from dlperf_hpc.train import joblog, largest, measurement, ranks
+from dlperf_hpc.train import joblog, measurement, ranks
 from dlperf_hpc.train.checkpoints import measure_checkpoint, remove
 from dlperf_hpc.train.drills import drill
 from dlperf_hpc.train.joblog import Measured
@@ -56,6 +56,8 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     attempt: Attempt = world.broadcast(watchdog.attempt)
     search = {}
     if run.case.sought:
+        from dlperf_hpc.train import largest
+
         watchdog.phase("search", manifest.limits.startup_s)
         found, search = largest.find(attempt, world, watchdog.beat)
         attempt = replace(attempt, run=replace(run, case=found))

@@ -20,7 +20,7 @@ from dlperf_hpc.records.layout import trial_of
 from dlperf_hpc.records.store import Attempt, open_attempt
 from dlperf_hpc.train import largest
 from dlperf_hpc.train.ranks import World, alone
-from dlperf_hpc.train.trials import End
+from dlperf_hpc.train.trials import TrialEnd
 
 
 def walk(most: int) -> tuple[int, list[int]]:
@@ -102,13 +102,13 @@ def test_a_damaged_trial_is_named(attempt: Attempt, text: str) -> None:
 
 
 def test_memory_of_any_rank_decides_and_any_other_failure_ends_the_run() -> None:
-    lost = End("n1", verdict=Verdict(Status.FAILED, "RuntimeError: Connection closed"))
-    lost = End(lost.host, verdict=lost.verdict, consequence=True)
-    memory = End("n2", verdict=Verdict(Status.OUT_OF_MEMORY, "MemoryError"))
-    other = End("n2", verdict=Verdict(Status.FAILED, "RuntimeError: odd", fault="library"))
-    well = End("n1", memory_mb=7.0)
+    lost = TrialEnd("n1", verdict=Verdict(Status.FAILED, "RuntimeError: Connection closed"))
+    lost = TrialEnd(lost.host, verdict=lost.verdict, consequence=True)
+    memory = TrialEnd("n2", verdict=Verdict(Status.OUT_OF_MEMORY, "MemoryError"))
+    other = TrialEnd("n2", verdict=Verdict(Status.FAILED, "RuntimeError: odd", fault="library"))
+    well = TrialEnd("n1", memory_mb=7.0)
     assert largest._judged(8, [well, well])["memory_mb"] == [7.0, 7.0]
-    judged = largest._judged(8, [lost, End("n1"), memory])
+    judged = largest._judged(8, [lost, TrialEnd("n1"), memory])
     assert judged == {"fits": False, "memory_mb": None, "reason": "rank 2 on n2: MemoryError"}
     with pytest.raises(
         RunError, match=r"trial of 8 samples per device: rank 1 on n2: .*odd"
