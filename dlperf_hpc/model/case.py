@@ -276,10 +276,8 @@ class Case(_CaseNames):
             del row["launch"], row["replicas"]
         else:
             del row["mode"]
-        if self.sought:
-            row["batch_size"] = LARGEST
-        if not self.largest or self.sought:
-            del row["largest"]
+        if row.pop("largest"):
+            row.update({"batch_size": LARGEST} if self.sought else {"largest": True})
         return row
 
     @classmethod

@@ -17,9 +17,8 @@ from dlperf_hpc.model.case import Case
 def drill(rank: int, case: Case) -> None:
     """Let a chosen rank fail on purpose, to see that a site ends and reports it: do what
     ``DLPERF_FAULT=raise@1`` (or ``oom``, ``kill``, ``hang``, ``stop``; ``@rank``) says, if it names
-    this rank. It strikes in the warm-up: the window pays nothing. ``memory:512:3000@1`` gives the
-    rank 3000 MiB more of address space than it has, of which each sample of its batch holds 512:
-    which batch sizes fit is known then."""
+    this rank. It strikes in the warm-up: the window pays nothing. ``memory:512:3000@1`` leaves the
+    rank 3000 MiB of address space, of which each sample holds 512: which batches fit is known."""
     kind, _, where = os.environ.get("DLPERF_FAULT", "").partition("@")
     if not kind or rank != int(where or 0):
         return

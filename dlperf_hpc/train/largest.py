@@ -26,16 +26,14 @@ from dlperf_hpc.train.trials import TrialEnd, try_case
 
 MOST = 1 << 16
 """No larger size is tried."""
-_PARTS = 16
 
 Row = dict[str, Any]
-"""What came of a trial: ``fits``, ``memory_mb`` of each rank (MiB, null where it did not fit), and
-``reason``, why it did not."""
+"""What came of a trial: ``fits``, ``memory_mb`` of each rank (MiB), and ``reason``, if not."""
 
 
 def grain(size: int) -> int:
     """How far a larger size lies that is known not to fit, at most, where ``size`` fits."""
-    return max(1, (1 << size.bit_length() >> 1) // _PARTS)
+    return max(1, (1 << size.bit_length() >> 1) // 16)
 
 
 def next_size(fits: int, too_large: int | None) -> int | None:
@@ -82,14 +80,13 @@ def _outcome(attempt: Attempt, size: int, world: World, beat: Callable[[], None]
 
 def _judged(size: int, ends: list[TrialEnd]) -> Row:
     """What a trial says. RunError where it failed for something else than memory."""
-    failed = [(end, rank) for rank, end in enumerate(ends) if end.verdict is not None]
+    failed = [(end, end.verdict, rank) for rank, end in enumerate(ends) if end.verdict]
     if not failed:
         return {"fits": True, "memory_mb": [end.memory_mb for end in ends], "reason": ""}
-    end, rank = min(failed, key=lambda each: (not each[0].no_memory, each[0].consequence))
-    assert end.verdict is not None
-    reason = f"rank {rank} on {end.host}: {end.verdict.reason}"
+    end, verdict, rank = min(failed, key=lambda row: (not row[0].no_memory, row[0].consequence))
+    reason = f"rank {rank} on {end.host}: {verdict.reason}"
     if not end.no_memory:
-        raise RunError(f"trial of {size} samples per device: {reason}", end.verdict.fault)
+        raise RunError(f"trial of {size} samples per device: {reason}", verdict.fault)
     return {"fits": False, "memory_mb": None, "reason": reason}
 
 

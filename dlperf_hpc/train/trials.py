@@ -16,8 +16,9 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing import connection, get_context
+from multiprocessing import get_context
 from pathlib import Path
+from types import SimpleNamespace
 from typing import IO, Any
 
 from dlperf_hpc.model.case import Case
@@ -36,7 +37,6 @@ _TICK_S = 0.05
 _GRACE_S = 3.0  # for the others' accounts, once the child of one rank has failed
 _FEWEST = 4  # iterations, so that a back end that compiles has looked at one
 _MOST_WORDS = 1 << 16  # of what a child printed last
-_BEAT = "beat"
 
 
 @dataclass(frozen=True)
@@ -115,14 +115,12 @@ class _Relay:
 
     def _message(self, killed: int) -> Any:
         """What the child says, or how it died; None if it says nothing for a moment."""
-        connection.wait([self.pipe, self.child.sentinel], _TICK_S)
         with suppress(EOFError, ConnectionResetError):
-            if not self.pipe.poll():
-                return None if self.child.is_alive() else self._death(killed)
-            said = self.pipe.recv()
-            if said == _BEAT:
-                self.beat()
+            if not self.pipe.poll(_TICK_S):
                 return None
+            said = self.pipe.recv()
+            if said is None:
+                self.beat()
             return said
         self.child.join(_GRACE_S)
         return self._death(killed)
@@ -161,22 +159,20 @@ def _kills() -> int:
 # --- in the child
 
 
-class _Comm:
-    """A communicator, with the calls of mpi4py's that a World has, through the rank."""
+def _through(pipe: Any, place: World) -> Any:
+    """A communicator, with the calls of mpi4py's that a World has, through the rank's own."""
 
-    def __init__(self, pipe: Any, place: World) -> None:
-        self._pipe = pipe
-        self.Get_rank, self.Get_size = lambda: place.rank, lambda: place.size
+    def allgather(value: Any) -> Any:
+        pipe.send((value,))
+        return pipe.recv()
 
-    def allgather(self, value: Any) -> Any:
-        self._pipe.send((value,))
-        return self._pipe.recv()
-
-    def bcast(self, value: Any, root: int = 0) -> Any:
-        return self.allgather(value)[root]
-
-    def Barrier(self) -> None:
-        self.allgather(None)
+    return SimpleNamespace(
+        Get_rank=lambda: place.rank,
+        Get_size=lambda: place.size,
+        Barrier=lambda: allgather(None),
+        bcast=lambda value, root=0: allgather(value)[root],
+        allgather=allgather,
+    )
 
 
 def _child(pipe: Any, words: str, case: Case, place: World, parent: int) -> None:
@@ -184,12 +180,11 @@ def _child(pipe: Any, words: str, case: Case, place: World, parent: int) -> None
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
         signal.signal(number, signal.SIG_IGN)  # its rank decides
     os.dup2(os.open(words, os.O_WRONLY | os.O_APPEND), 2)
-    with suppress(OSError):
-        # If the kernel must kill a process of this node, then this one.
+    with suppress(OSError):  # if the kernel must kill a process of this node, then this one
         Path("/proc/self/oom_score_adj").write_text("1000")
-    world, modules = replace(place, comm=_Comm(pipe, place)), list[str]()
+    world, modules = replace(place, comm=_through(pipe, place)), list[str]()
     try:
-        end = TrialEnd(world.host, _train(case, world, modules, lambda: pipe.send(_BEAT)))
+        end = TrialEnd(world.host, _train(case, world, modules, lambda: pipe.send(None)))
     except BaseException as error:  # noqa: BLE001 - the process's edge: its rank judges
         trace = format_trace(error)
         print(trace, file=sys.stderr, flush=True)

@@ -55,9 +55,11 @@ _OPTIONS = (
 
 def _check(case: Case) -> Iterator[tuple[str, str]]:
     if case.largest:
-        anew = f'"{LARGEST}" starts new processes for each size that is tried'
         why = "Horovod's need MPI, which only the ranks of a job can join: give a number"
-        yield "batch_size", f"{anew}, and {why}"
+        yield (
+            "batch_size",
+            f'"{LARGEST}" starts new processes for each size that is tried, and {why}',
+        )
 
 
 _HOROVOD: dict[str, Any] = {
