@@ -60,12 +60,14 @@ def try_case(case: Case, world: World, beat: Callable[[], None]) -> list[TrialEn
     whenever a child of any rank makes progress."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
-    os.environ.setdefault("PYTHONSAFEPATH", "1")  # no module from the current directory
     with tempfile.TemporaryFile() as words:
         name = f"/proc/{os.getpid()}/fd/{words.fileno()}"
         place = replace(world, comm=None)
         child = context.Process(target=_child, args=(theirs, name, case, place, os.getpid()))
+        here = os.getcwd()
+        os.chdir("/")  # where its Python looks for modules until it has our path
         child.start()
+        os.chdir(here)
         theirs.close()
         relay = _Relay(world, ours, child, words, beat)
         try:

@@ -56,10 +56,7 @@ _OPTIONS = (
 def _check(case: Case) -> Iterator[tuple[str, str]]:
     if case.largest:
         why = "Horovod's need MPI, which only the ranks of a job can join: give a number"
-        yield (
-            "batch_size",
-            f'"{LARGEST}" starts new processes for each size that is tried, and {why}',
-        )
+        yield "batch_size", f'"{LARGEST}" starts new processes for each size, and {why}'
 
 
 _HOROVOD: dict[str, Any] = {
