@@ -14,7 +14,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from dlperf_hpc.errors import LedgerError, RunError, raising
+from dlperf_hpc.errors import LedgerError, RunError, raising, redacted
 from dlperf_hpc.files import dump_json, make_directories, read_regular, write_once
 from dlperf_hpc.model.case import LARGEST, Case
 from dlperf_hpc.model.checks import parse
@@ -73,7 +73,7 @@ def _outcome(attempt: Attempt, size: int, world: World, beat: Callable[[], None]
         if world.rank == 0:
             with raising(LedgerError, f"{path}: cannot be written"):
                 make_directories(path.parent)
-                write_once(path, dump_json(made))  # of two tasks that try it the first counts
+                write_once(path, redacted(dump_json(made)))  # of two tasks the first counts
         row = world.broadcast((_read(path) or made) if world.rank == 0 else None)
     return row
 
@@ -96,9 +96,7 @@ def _read(path: Path) -> Row | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
-        raise LedgerError(
-            f"{path}: cannot be read: {error}; if it is damaged, remove it"
-        ) from error
+        raise LedgerError(f"{path}: cannot be read, remove it: {error}") from error
     if not (isinstance(row, dict) and isinstance(row.get("fits"), bool) and "reason" in row):
         raise LedgerError(f"{path}: is not what a trial of a batch size leaves: remove it")
     return {"fits": row["fits"], "memory_mb": row.get("memory_mb"), "reason": str(row["reason"])}

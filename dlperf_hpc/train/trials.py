@@ -124,7 +124,7 @@ class _Relay:
             if said is None:
                 self.beat()
             return said
-        self.child.join(_GRACE_S)
+        self.child.join()
         return self._death(killed)
 
     def printed(self) -> str:

@@ -50,7 +50,7 @@ from dlperf_hpc.records.store import (
 from dlperf_hpc.train.session import fault_of
 
 _POLL_S = 0.5
-_BEFORE_TRAINING = ("startup", "build")  # phases in which an environment shows what it lacks
+_BEFORE_TRAINING = ("startup", "search", "build")  # where an environment shows what it lacks
 NOTICE_S = 90.0
 _STRAGGLERS_S = 3.0  # for the others' accounts: their watchdogs are due within a second
 _MOST_PLACES, _MOST_RANKS = 3, 8  # that a reason names
