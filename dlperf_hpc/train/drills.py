@@ -27,7 +27,8 @@ def drill(rank: int, case: Case) -> None:
     if kind == "oom":
         raise MemoryError(f"fault drill: rank {rank} is out of memory")
     if kind.startswith("memory:"):
-        _hold(*map(int, kind.split(":")[1:]), case)
+        of_a_sample, room = map(int, kind.split(":")[1:])
+        _hold(of_a_sample, room, case)
         return
     if kind not in _DRILLS:
         raise RunError(f"DLPERF_FAULT={kind!r} is none of raise, oom, kill, hang, stop, memory")

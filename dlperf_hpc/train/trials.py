@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from multiprocessing import get_context
+from multiprocessing import get_context, resource_tracker
 from pathlib import Path
 from types import SimpleNamespace
 from typing import IO, Any
@@ -33,6 +33,7 @@ from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import fault_of
 
+_OF_RANKS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2)
 _TICK_S = 0.05
 _GRACE_S = 3.0  # for the others' accounts, once the child of one rank has failed
 _FEWEST = 4  # iterations, so that a back end that compiles has looked at one
@@ -64,10 +65,7 @@ def try_case(case: Case, world: World, beat: Callable[[], None]) -> list[TrialEn
         name = f"/proc/{os.getpid()}/fd/{words.fileno()}"
         place = replace(world, comm=None)
         child = context.Process(target=_child, args=(theirs, name, case, place, os.getpid()))
-        here = os.getcwd()
-        os.chdir("/")  # where its Python looks for modules until it has our path
-        child.start()
-        os.chdir(here)
+        _start(child)
         theirs.close()
         relay = _Relay(world, ours, child, words, beat)
         try:
@@ -79,6 +77,17 @@ def try_case(case: Case, world: World, beat: Callable[[], None]) -> list[TrialEn
         if any(each.verdict and not each.no_memory for each in ends):
             sys.stderr.write(relay.printed())
         return ends
+
+
+def _start(child: Any) -> None:
+    """Start a child that leaves signals to its rank, and looks for no modules where we are."""
+    resource_tracker.ensure_running()  # its start would let them through
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_RANKS)
+    here = os.getcwd()
+    os.chdir("/")
+    child.start()
+    os.chdir(here)
+    signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @dataclass
@@ -179,8 +188,6 @@ def _through(pipe: Any, place: World) -> Any:
 
 def _child(pipe: Any, words: str, case: Case, place: World, parent: int) -> None:
     end_with(parent)
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGUSR2):
-        signal.signal(number, signal.SIG_IGN)  # its rank decides
     os.dup2(os.open(words, os.O_WRONLY | os.O_APPEND), 2)
     with suppress(OSError):  # if the kernel must kill a process of this node, then this one
         Path("/proc/self/oom_score_adj").write_text("1000")
@@ -208,4 +215,4 @@ def _train(case: Case, world: World, modules: list[str], beat: Callable[[], None
     drill(world.rank, case)
     measurement.warm_up(session, max(_FEWEST, 2 * case.accumulation), beat)
     world.barrier()  # none leaves while another still needs it
-    return session.memory_mb()
+    return float(session.memory_mb())

@@ -54,7 +54,7 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
         world = ranks.discover()
     ranks.check(world, run.case)
     attempt: Attempt = world.broadcast(watchdog.attempt)
-    search = {}
+    search: dict[str, Any] = {}
     if run.case.sought:
         from dlperf_hpc.train import largest
 
