@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli.messages import in_columns
@@ -18,12 +19,13 @@ _SPREAD = "spread them over more GPUs, as fsdp does, or leave the case out by [[
 
 
 def needs(cases: Iterable[Case]) -> Mapping[Case, Memory | None]:
-    """What a rank of each case needs, None where that is not known. Programs' cases and those that
-    ask for CPUs are left out."""
+    """What a rank of each case needs, None where that is not known; for one sample where the batch
+    size is to be found. Programs' cases and those that ask for CPUs are left out."""
     from dlperf_hpc.train.registry import registry
 
     own = dict.fromkeys(case for case in cases if not case.launch and case.device != "cpu")
-    return {case: registry().memory(case) for case in sorted(own, key=lambda each: each.series)}
+    known, cases = registry(), sorted(own, key=lambda each: each.series)
+    return {each: known.memory(replace(each, batch_size=each.batch_size or 1)) for each in cases}
 
 
 def _alike(found: Mapping[Case, Memory | None]) -> dict[tuple[str, Memory | None], str]:
