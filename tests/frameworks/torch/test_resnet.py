@@ -123,9 +123,7 @@ def test_the_size_is_the_published_one() -> None:
     assert strides == 3 * [(2, 2)]
 
 
-@pytest.mark.parametrize(
-    ("name", "size"), [("resnet50", 224), ("resnet50", 96), ("resnet-tiny", 64)]
-)
+@pytest.mark.parametrize(("name", "size"), [("resnet50", 224), ("resnet-tiny", 96)])
 def test_flops_are_those_that_torch_counts(name: str, size: int) -> None:
     """On the meta device: shapes alone. Torch computes no gradient of the image."""
     import torch
@@ -167,17 +165,18 @@ def defaults(name: str) -> tuple[tuple[str, Any], ...]:
 
 
 @pytest.mark.parametrize(
-    ("channels_last", "kind", "within"), [(False, "float32", 1e-5), (True, "float64", 1e-9)]
+    ("sizes", "channels_last", "kind", "within"),
+    [(SIZES["resnet50"], False, "float32", 1e-5), (SMALL, True, "float64", 1e-9)],
 )
 def test_scores_loss_and_statistics_equal_transformers(
-    channels_last: bool, kind: str, within: float
+    sizes: ResNetConfig, channels_last: bool, kind: str, within: float
 ) -> None:
     """ResNet-50 itself, in training and then in evaluation, which reads the statistics. In another
-    order of memory sums are rounded otherwise, and 53 normalisations over few numbers magnify that:
+    order of memory sums are rounded otherwise, and normalisations over few numbers magnify that:
     double precision shows that nothing else differs."""
     import torch
 
-    config = replace(SIZES["resnet50"], channels_last=channels_last)
+    config = replace(sizes, channels_last=channels_last)
     ours, theirs = pair(config, kind)
     for training in (True, False):
         ours.train(training), theirs.train(training)
