@@ -20,7 +20,7 @@ from dlperf_hpc.analysis.step_parts import (
 from dlperf_hpc.errors import at_most
 from dlperf_hpc.reporting.table import Cell, Column, Table, figures, number, percent, words
 
-_LEAST = 0.005  # of a step: what is less is not worth a look
+_LEAST, _FAR = 0.005, 0.05  # of a step: what is less is not worth a look; no noise of a quiet node
 _LOSSES = {DEVICE: "a longer step of each device", REST: "a time that is not explained"}
 _LOOK: Mapping[str, str] = {
     DEVICE: "look at the clocks, the cores and the memory of a rank (few-cores, far-memory)",
@@ -94,7 +94,8 @@ def _lost(loss: Loss) -> str:
         text += f", {abs(lost):.2f} ms {than} (efficiency {percent(case.summary.efficiency)})"
     known = sorted(loss.parts.items(), key=lambda part: -part[1])
     parts = (f"{PARTS[name]} {ms:+.2f}" for name, ms in known if abs(ms) >= _LEAST * case.ms)
-    return ": ".join(filter(None, [text, ", ".join(parts)]))
+    longer = " (the steps timed later took longer)" * (case.parts[REST] < -_FAR * case.ms)
+    return ": ".join(filter(None, [text, ", ".join(parts)])) + longer
 
 
 def _where(largest: str, case: StepParts) -> str:

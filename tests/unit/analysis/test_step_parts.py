@@ -142,6 +142,14 @@ def test_a_log_that_does_not_tell_which_rank_waited_does_not_say_where() -> None
     assert "GPU" not in sentence_of(report(ALONE, earlier))
 
 
+def test_a_rest_far_below_0_says_why() -> None:
+    """As on a machine that other work came to when the window was over."""
+    made = report(ALONE, runs("1n2g", [130.0, 130.0], [0.0, 0.0], 5.0, unexplained=-20.0))
+    told = sentence_of(made)
+    assert "not explained -20.00 (the steps timed later took longer)" in told
+    assert "took longer" not in sentence_of(report(ALONE, runs("1n2g", [99.0] * 2, [0.0] * 2, 5.0)))
+
+
 def test_other_programs_have_a_step_too() -> None:
     speeds = {"1n1g": 320.0, "1n4g": 1024.0}  # samples/s, of 32 samples a device
     groups = [external(name, {"samples/s": speed}, batch_size=32) for name, speed in speeds.items()]
