@@ -28,8 +28,8 @@ optimizer steps are to come in so many epochs: their bars, of as many, count the
 their batch (``Total train batch size ..``), and Lightning its processes. The first epoch is read.
 Its time goes on during validation, whose bar begins behind the first batch and so may have less of
 it: Lightning 2 draws the training's again when validation ends, which shows how much. Until 2.0
-the bar counted validation's batches too: of such a one is read what comes before the first
-validation. Process 0 draws Lightning's bar.
+the bar counted validation's batches too: such a bar is read up to the first validation. Process 0
+draws Lightning's bar.
 
 Lightning draws with ``smoothing=0``: its rate is the mean since the epoch began, to 2 decimals
 (``tqdm_progress.py``; from 2.1 on always in it/s). A rate in s/it is not read, since its line says
