@@ -83,7 +83,7 @@ def paused(program: str, what: str, seconds: float) -> RunResult:
     + [(name, "checkpoint") for name in PROGRAMS if name != "mmcv_json"],
 )
 def test_a_pause_is_left_out(program: str, what: str, seconds: float) -> None:
-    """7 s are no outlier of the lines' times; by the mean of all it would be 7.5 for 8 samples/s."""
+    """With 7 s of it in the time it would be 7.5 samples/s, with 70 s 4.7."""
     ran = paused(program, what, seconds)
     assert ran.external is not None and ran.external.format == program
     assert ran.external.basis == ("printed" if program == "mmcv_json" else "clock")
