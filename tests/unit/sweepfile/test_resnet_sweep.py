@@ -60,6 +60,7 @@ def test_a_dry_run_prints_the_plan_without_torch() -> None:
         ("image_size = 16", "case.image_size", "16 is invalid: write 32 or more"),
         ("image_size = 2048", "case.image_size", "2048 is invalid: write 1024 or less"),
         ("image_size = 32", "batch_size", "1 image of 32 x 32 is too few: batch normalisation"),
+        ("image_size = 32\nbatch_size = 'max'", "batch_size", "1 image of 32 x 32 is too few"),
         ("label_smoothing = 1.0", "case.label_smoothing", "1.0 is invalid: write 0.99 or less"),
         ("dropout = 0.1", "dropout", "is no option of ddp or resnet50 (they have bind, bucket_mb"),
         ("checkpoint_activations = true", "checkpoint_activations", "is no option of ddp or"),
@@ -75,7 +76,8 @@ def test_what_it_cannot_do_is_refused_before_a_job(
 ) -> None:
     path = tmp_path / "some.toml"
     framework = "" if "framework" in lines else "framework = 'ddp'\n"
-    head = "topologies = ['1n1g']\n[case]\nbatch_size = 1\nmodel = 'resnet50'\n"
+    batch = "" if "batch_size" in lines else "batch_size = 1\n"
+    head = f"topologies = ['1n1g']\n[case]\n{batch}model = 'resnet50'\n"
     path.write_text(f"{head}{framework}{lines}\n")
     with pytest.raises(SpecError) as refused:
         load_sweep(path, registry())
