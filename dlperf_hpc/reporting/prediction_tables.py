@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.analysis.beyond import Component
 from dlperf_hpc.analysis.prediction import (
     CALIBRATED_ON,
     MEASURED,
@@ -29,6 +28,9 @@ from dlperf_hpc.reporting.table import (
     speed_heading,
     words,
 )
+
+if TYPE_CHECKING:
+    from dlperf_hpc.analysis.beyond import Component
 
 SCHEMA = "dlperf-predict/1"
 BEYOND_SCHEMA = "dlperf-predict-beyond/1"
