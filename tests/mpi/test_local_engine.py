@@ -123,7 +123,7 @@ def test_who_is_waited_for_is_named(place: Workplace) -> None:
     assert done.returncode == 1, done.stdout + done.stderr
     results = place.results("stuck")
     assert "no progress for 15 s in phase warmup" in results["asleep"].reason
-    assert "rank 1 stands at worker.py:" in results["asleep"].reason
+    assert "rank 1 stands at drills.py:" in results["asleep"].reason
     assert "rank 0 stands at " in results["asleep"].reason
     assert "rank 1 says nothing" in results["stopped"].reason
 
