@@ -358,7 +358,8 @@ def test_what_a_window_tells_of_it(two_ranks: Any) -> None:
     assert first["parameters"] == 1_019_384 == parameters_by_hand()
     size = 4 * first["parameters"]
     wanted = {"attention": None, "parameter_bytes": size, "gradient_bytes": size}
-    assert first["execution"] == {**wanted, "optimizer_bytes": size}  # momentum
+    told = {key: value for key, value in first["execution"].items() if key != "memory_growth_mb"}
+    assert told == {**wanted, "optimizer_bytes": size}  # momentum
 
 
 def test_two_ranks_train_on_a_folder_of_jpegs(two_ranks: Any) -> None:
