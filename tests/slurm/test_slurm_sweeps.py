@@ -7,7 +7,7 @@ from pathlib import Path
 
 from fixtures_slurm import Onebox
 from places import ROOT
-from sweeping import Workplace, moment, phase_began
+from sweeping import Workplace, moment
 
 from dlperf_hpc.model.result import Status
 
@@ -76,9 +76,8 @@ def test_deaths_leave_a_row_and_the_others_alone(place: Workplace, onebox: Onebo
     assert "Traceback" in Path(results["raising"].log).read_text()
     assert results["killed"].status is Status.FAILED
     assert "rank 1" in results["killed"].reason and "Killed" in results["killed"].reason
-    for name in ("raising", "killed"):
-        struck = phase_began(Path(results[name].log), "warmup")
-        assert moment(results[name].ended) - struck < 30, name
+    for name in ("raising", "killed"):  # perhaps before rank 0 has said that the warm-up begins
+        assert moment(results[name].ended) - moment(results[name].started) < 90, name
     assert results["alone"].status is Status.FAILED
     for word in ("believes it is alone", "--mpi", "site profile"):
         assert word in results["alone"].reason
