@@ -20,6 +20,7 @@ from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.record import read_record
 
+pytestmark = pytest.mark.timeout(1800)  # of a machine with much else to do
 SWEEPS = ROOT / "sweeps"
 ENVIRONMENTS = {
     "ddp": "default",
@@ -131,7 +132,7 @@ def test_every_back_end_has_every_row_and_on_four_ranks_the_same_curve(tmp_path:
     make = [sys.executable, "-m", "dlperf_hpc.train.make_weights", "bert-tiny", str(weights)]
     subprocess.run(make, env=dict(place.env), check=True, timeout=120)
     options = f'initial_weights = "{weights}"\ndropout = 0.0\n'
-    topologies = ["1n1g", "1n4g"]
+    topologies = ["1n4g"]
     spec = _spec(place, "curves", topologies, options, iterations=48)
     done = place.verb("sweep", spec, "--cluster", "local", "--site", _site(place), timeout=880)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -140,8 +141,7 @@ def test_every_back_end_has_every_row_and_on_four_ranks_the_same_curve(tmp_path:
     for result in full_results(place.directory("curves")).results:
         record = read_record(RunPaths(place.directory("curves"), result.run.id).record)
         assert record is not None, result.reason
-        if str(result.run.case.topology) == "1n4g":
-            curves[result.run.case.framework] = record["detail"]["loss"]
+        curves[result.run.case.framework] = record["detail"]["loss"]
     assert set(curves) == set(ENVIRONMENTS)
     reference = curves.pop("ddp")
     assert len(reference) == 48 and reference[-1] < reference[0] - 0.1
