@@ -28,7 +28,10 @@ from dlperf_hpc.reporting.page.visible import MOST_CASES, MOST_SERIES, NONE, fil
 from dlperf_hpc.reporting.table import Cell, Column, Table, figures, number, signed_percent, words
 from dlperf_hpc.reporting.trend_tables import history_json, marked
 
-_ORDER = ("slower", "suspected", "drift", "faster", "spike", "steady", "too few measurements")
+_ORDER = (
+    "slower", "suspected", "drift", "noisier", "faster", "spike", "quieter", "steady",
+    "too few measurements",
+)  # fmt: skip
 _KINDS = {"slower": "bad", "faster": "good"}
 _WHEN = "changed since "  # what a sentence says of the cause
 _HOW_TO_READ = (
