@@ -17,10 +17,11 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
+from fixtures_browser import chromium, opened_browser
 from fixtures_slurm import accounting, onebox, place, queue, small
 from hypothesis import HealthCheck, settings
 
-__all__ = ["accounting", "onebox", "place", "queue", "small"]
+__all__ = ["accounting", "chromium", "onebox", "opened_browser", "place", "queue", "small"]
 
 # No test asserts how long something took, and some share a directory among their examples.
 settings.register_profile("ours", deadline=None, suppress_health_check=list(HealthCheck))

@@ -26,8 +26,8 @@ from dataclasses import dataclass
 from dlperf_hpc.analysis.prediction import RING, TREE, Prediction, loss_of, step_at
 
 FARTHEST = 0.138
-"""Times as many nodes that one measured iteration carries: with more, the longest iteration that
-was measured weighs over 13 % in the longest of all, and hides longer ones."""
+"""n measured iterations tell of at most so many times n as many nodes: further away, the longest of
+them weighs over 13 % in the longest of all, and hides that longer ones would come."""
 _DAY_S = 86400.0
 _HALVINGS = 60  # of the interval in which the best time between checkpoints lies
 

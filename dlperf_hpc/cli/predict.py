@@ -71,8 +71,9 @@ def _predict(arguments: argparse.Namespace) -> int:
         raise messages.usage_error("DIR", "there is no run to predict from")
     if arguments.beyond:
         return _beyond(arguments, report, found)
-    if arguments.failures or arguments.restart:
-        raise messages.usage_error("--failures", "it belongs to --beyond")
+    for name in ("failures", "restart"):
+        if getattr(arguments, name):
+            raise messages.usage_error(f"--{name}", "it belongs to --beyond")
     if arguments.json:
         messages.print_json(predictions_json(found))
     else:
@@ -107,14 +108,14 @@ def _times(report: Report, series: Prediction) -> list[float]:
     """The times of all iterations on the most full nodes, of runs that count."""
     from dlperf_hpc.analysis.prediction import MEASURED
     from dlperf_hpc.analysis.speedup import series_name
-    from dlperf_hpc.reporting.page.script_data import times_in_log
+    from dlperf_hpc.records.logfile import iteration_ms
 
     measured = [each.topology for each in series.counts if each.basis == MEASURED]
     times: list[float] = []
     for run in report.runs:
         case = run.run.case
         if run.counts and series_name(case, run.sweep) == series.series:
-            times += times_in_log(run).values() if case.topology in measured[-1:] else ()
+            times += iteration_ms(Path(run.log)).values() if case.topology in measured[-1:] else ()
     return times[:_MOST]
 
 

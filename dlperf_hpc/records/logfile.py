@@ -27,6 +27,10 @@ from dlperf_hpc.records.nccl import EVENT as NCCL
 from dlperf_hpc.records.record import in_log
 
 FORMAT = 1
+MOST_TIMES = 5_000_000
+"""Times of iterations that are looked at of one run."""
+MOST_MS = 1e12
+"""Of one iteration, 30 years: no sum of such times is beyond a float."""
 _TAIL_BYTES = 8192
 _FACTS = ("world", "provenance", NCCL, result.PROGRAM, lines.PROGRAM_END)
 _STATED = ("flops_per_sample", "framework_name", "framework_version")
@@ -182,6 +186,17 @@ def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> 
             " use a newer dlperf_hpc"
         )
     return log
+
+
+def iteration_ms(path: Path) -> dict[int, float]:
+    """The slowest rank's times by the numbers of the iterations that a log has, ms; without those
+    that are no times. Empty for a log that cannot be read."""
+    try:
+        found = read_log(path).iterations[:MOST_TIMES]
+    except (LogError, ValueError):
+        return {}
+    times: Iterator[tuple[Any, Any]] = ((line.get("n"), line.get("ms")) for line in found)
+    return {n: ms for n, ms in times if type(n) is int and is_number(ms) and 0 <= ms <= MOST_MS}
 
 
 def started(path: Path) -> float | None:

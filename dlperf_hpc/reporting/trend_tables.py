@@ -40,7 +40,7 @@ def history_tables(found: History) -> list[table.Table[Trend]]:
 def sparkline(levels: Sequence[float]) -> str:
     """All levels as bars, the lowest the smallest; alike if they differ by less than 0.1 %. Of many
     the newest have a bar each, and as many of the older ones share one as must: their median."""
-    shared = max(0, len(levels) - _MOST_BARS // 2) if len(levels) > _MOST_BARS else 0
+    shared = len(levels) - _MOST_BARS // 2 if len(levels) > _MOST_BARS else 0
     bars = _MOST_BARS - (len(levels) - shared)
     ends = [shared * place // bars for place in range(bars + 1)] if shared else [0]
     last = [statistics.median(levels[a:b]) for a, b in zip(ends, ends[1:])] + [*levels[shared:]]
@@ -79,7 +79,7 @@ def _change_text(trend: Trend, change: Change) -> str:
     step = change.step
     after = trend.measurements[step.at]
     size = f"{_percent(step.ratio)}{_range(step.interval)} from {_where(after)} on"
-    causes = _causes_text(trend, change)
+    causes = causes_text(trend, change)
     if not step.suspected:
         return f"{size}; {causes}"
     sides = min(step.at, len(trend.measurements) - step.at)
@@ -92,12 +92,12 @@ def _change_text(trend: Trend, change: Change) -> str:
 def _noise_text(trend: Trend, change: Change) -> str:
     ratio, where = change.step.ratio, _where(trend.measurements[change.step.at])
     return (
-        f"noise: runs {ratio:.2g} times as far apart from {where} on; {_causes_text(trend, change)}"
+        f"noise: runs {ratio:.2g} times as far apart from {where} on; {causes_text(trend, change)}"
     )
 
 
-def _causes_text(trend: Trend, change: Change) -> str:
-    """The cause, and those at the other places at which the step may be."""
+def causes_text(trend: Trend, change: Change) -> str:
+    """What else changed with a step, and at the other places at which it may be."""
     before = _where(trend.measurements[change.step.at - 1])
     near = (
         f"; near, for it may have begun with {_where(trend.measurements[place])}: "

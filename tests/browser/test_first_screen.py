@@ -3,14 +3,14 @@ what it leaves out, whatever the sweep."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import page_samples
 import pytest
-from browser import Browser, browser
+from browser import Browser
 from report_samples import case, oks
 
 from dlperf_hpc.model.result import RunResult
@@ -57,12 +57,6 @@ REPORTS: dict[str, Callable[[], Report]] = {
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as opened:
-        yield opened
-
-
-@pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     place = tmp_path_factory.mktemp("first-screen")
     files = {name: place / f"{name}.html" for name in REPORTS}
@@ -71,27 +65,11 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return files
 
 
-@pytest.fixture(autouse=True)
-def silent(chromium: Browser) -> Iterator[None]:
-    yield
-    assert chromium.messages() == []
-    assert chromium.requests() == []
-
-
 def box(chromium: Browser, what: str) -> dict[str, float]:
     """Where the first such element lies in the window, in pixels."""
     found: dict[str, float] = chromium.run(
         "const b = document.querySelector(arguments[0]).getBoundingClientRect();"
         "return {top: b.top, bottom: b.bottom, left: b.left, right: b.right}",
-        what,
-    )
-    return found
-
-
-def texts(chromium: Browser, what: str) -> list[str]:
-    found: list[str] = chromium.run(
-        "return [...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility())"
-        ".map(e => e.textContent.trim())",
         what,
     )
     return found
@@ -124,12 +102,12 @@ def test_the_page_of_many_runs_is_small_and_opens_with_the_efficiency(
         chromium.command("Emulation.setScriptExecutionDisabled", value=False)
         still = box(chromium, "#still svg")
         assert still["top"] < 400
-        assert {"efficiency", "samples/s per device"} <= {*texts(chromium, "#still text")}
+        assert {"efficiency", "samples/s per device"} <= {*chromium.texts("#still text")}
         return
-    titles = texts(chromium, "#live .role-axis-title text")
+    titles = chromium.texts("#live .role-axis-title text")
     assert titles[0] in ("efficiency", "devices, over all nodes") and "efficiency" in titles
-    assert texts(chromium, "#drawn") == ["All 20 series are drawn."]
-    names = texts(chromium, "#live-0 .role-mark.mark-text text")
+    assert chromium.texts("#drawn") == ["All 20 series are drawn."]
+    names = chromium.texts("#live-0 .role-mark.mark-text text")
     assert {"bz8/bf16", "bz64/bf16-compile"} <= {*names} and len(names) == 10
     heights = chromium.run(
         "return [...document.querySelectorAll('#live-0 .role-mark.mark-text text')]"
@@ -160,13 +138,13 @@ def test_efficiency_is_never_logarithmic(chromium: Browser, pages: dict[str, Pat
 
 def test_each_flag_has_one_folded_row(chromium: Browser, pages: dict[str, Path]) -> None:
     chromium.open(pages["10000 runs"], width=1280, height=800)
-    rows = texts(chromium, "#remarks summary .flag")
+    rows = chromium.texts("#remarks summary .flag")
     assert len(rows) == len({*rows}) >= 5 and "unsteady" in rows
-    (unsteady,) = (t for t in texts(chromium, "#remarks summary") if t.startswith("unsteady"))
+    (unsteady,) = (t for t in chromium.texts("#remarks summary") if t.startswith("unsteady"))
     assert "100 of 100 cases" in unsteady
-    assert texts(chromium, "#remarks details li") == []
+    assert chromium.texts("#remarks details li") == []
     chromium.run("document.querySelector('#remarks summary').click()")
-    assert texts(chromium, "#remarks details li")
+    assert chromium.texts("#remarks details li")
 
 
 def test_what_one_decides_by_is_seen_in_the_table(
@@ -181,10 +159,10 @@ def test_what_one_decides_by_is_seen_in_the_table(
     assert names[:4] == ["series", "topology", "efficiency", "speedup"]
     assert "tokens/s" not in names and "devices" not in names
     assert all(right <= 1280 for _, right in heads[:5])
-    cells = texts(chromium, "#t-cases td")
+    cells = chromium.texts("#t-cases td")
     assert any("\u202f" in text for text in cells)  # thousands are apart
     chromium.run("document.querySelector('#cases .columns').click()")
-    assert {"tokens/s", "devices"} <= {*texts(chromium, "#t-cases th button")}
+    assert {"tokens/s", "devices"} <= {*chromium.texts("#t-cases th button")}
 
 
 def test_long_names_wrap(chromium: Browser, pages: dict[str, Path]) -> None:
@@ -198,14 +176,14 @@ def test_long_names_wrap(chromium: Browser, pages: dict[str, Path]) -> None:
 
 def test_a_search_that_finds_nothing_says_so(chromium: Browser, pages: dict[str, Path]) -> None:
     chromium.open(pages["480 runs"], "#find=nowhere")
-    assert texts(chromium, "#cases .nothing, #runs .nothing") == [
+    assert chromium.texts("#cases .nothing, #runs .nothing") == [
         "Nothing matches the filters."
     ] * 2  # fmt: skip
-    assert texts(chromium, "#told") == ["Nothing matches the filters."]
-    assert "nothing matches" in texts(chromium, "#shown")[0]
+    assert chromium.texts("#told") == ["Nothing matches the filters."]
+    assert "nothing matches" in chromium.texts("#shown")[0]
     chromium.run("document.querySelector('#reset').click()")
     chromium.wait("document.querySelector('#live-0 svg')")
-    assert texts(chromium, ".nothing") == []
+    assert chromium.texts(".nothing") == []
 
 
 def test_a_table_can_be_skipped(chromium: Browser, pages: dict[str, Path]) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
-from browser import Browser, browser
+from browser import Browser
 from report_samples import case, oks
 
 from dlperf_hpc.analysis.trends import History, Measurement, history, measurements
@@ -49,42 +49,20 @@ def many() -> list[Measurement]:
     return found
 
 
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as opened:
-        yield opened
-
-
-@pytest.fixture(autouse=True)
-def silent(chromium: Browser) -> Iterator[None]:
-    yield
-    assert chromium.messages() == []
-    assert chromium.requests() == []
-
-
 def written(place: Path, found: History, source: str = "logs") -> Path:
     path = place / "history.html"
     path.write_bytes(render(history_page.page(found, source)))
     return path
 
 
-def texts(chromium: Browser, what: str) -> list[str]:
-    found: list[str] = chromium.run(
-        "return [...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility())"
-        ".map(e => e.textContent.trim())",
-        what,
-    )
-    return found
-
-
 def test_what_got_slower_comes_first_with_its_cause(tmp_path: Path, chromium: Browser) -> None:
     path = written(tmp_path, history(many(), NOW))
     chromium.open(path, width=1280, height=800)
-    first = texts(chromium, "#t-changes tbody tr:first-child td")
+    first = chromium.texts("#t-changes tbody tr:first-child td")
     assert "bz4" in first[0] and first[1:3] == ["slower", "-6.0 %"]
     assert first[3].startswith("2026-03-02") and "driver 570.86 -> 575.51" in first[4]
-    assert "bz4" in texts(chromium, "#t-cases tbody tr:first-child td")[0]
-    assert texts(chromium, "#drawn") == ["12 of 20 cases are drawn; slower ones come first."]
+    assert "bz4" in chromium.texts("#t-cases tbody tr:first-child td")[0]
+    assert chromium.texts("#drawn") == ["12 of 20 cases are drawn; slower ones come first."]
     bottom = chromium.run(
         "return document.querySelector('#live svg').getBoundingClientRect().bottom"
     )
@@ -92,7 +70,7 @@ def test_what_got_slower_comes_first_with_its_cause(tmp_path: Path, chromium: Br
     marks = "#live .mark-symbol path"
     drawn = chromium.run(f"return document.querySelectorAll('{marks}').length")
     assert drawn == 12 * 16 + 3  # two changes and an odd one
-    assert any(text.startswith("Feb") for text in texts(chromium, "#live .role-axis-label text"))
+    assert any(text.startswith("Feb") for text in chromium.texts("#live .role-axis-label text"))
     chromium.run("document.querySelector('#all').click()")
     chromium.wait(f"document.querySelectorAll('{marks}').length === {20 * 16 + 3}")
 
@@ -100,8 +78,8 @@ def test_what_got_slower_comes_first_with_its_cause(tmp_path: Path, chromium: Br
 def test_hover_and_filters(tmp_path: Path, chromium: Browser) -> None:
     path = written(tmp_path, history(many(), NOW))
     chromium.open(path, "#find=bz4%2F", width=1280, height=800)
-    assert texts(chromium, "#shown")[0].startswith("1 of 20 cases")
-    assert len(texts(chromium, "#t-changes tbody tr")) == 1
+    assert chromium.texts("#shown")[0].startswith("1 of 20 cases")
+    assert len(chromium.texts("#t-changes tbody tr")) == 1
     chromium.run(
         "const marks = document.querySelectorAll('#live .mark-symbol path'), box ="
         " marks[8].getBoundingClientRect(), at = {clientX: box.x + box.width / 2, clientY: box.y"
@@ -109,7 +87,7 @@ def test_hover_and_filters(tmp_path: Path, chromium: Browser) -> None:
         " marks[8].dispatchEvent(new PointerEvent(kind, at))"
     )
     chromium.wait("document.querySelector('#tip')")
-    (tip,) = texts(chromium, "#tip")
+    (tip,) = chromium.texts("#tip")
     assert "week8" in tip and "2026-03-02 10:00" in tip and "driver 570.86 -> 575.51" in tip
 
 
@@ -120,7 +98,7 @@ def test_without_scripts_and_on_a_phone(tmp_path: Path, chromium: Browser, dated
     path = written(tmp_path, found, HOSTILE)
     chromium.open(path, width=390, height=844, scripts=False)
     chromium.command("Emulation.setScriptExecutionDisabled", value=False)
-    assert HOSTILE in texts(chromium, "h1")[0]
+    assert HOSTILE in chromium.texts("h1")[0]
     assert chromium.run("return document.querySelector('#still svg').getBoundingClientRect().width")
     (title,) = chromium.run(
         "return [...document.querySelectorAll('#still title')].map(e => e.textContent)"
@@ -128,6 +106,6 @@ def test_without_scripts_and_on_a_phone(tmp_path: Path, chromium: Browser, dated
     assert title.endswith(": slower")
     chromium.open(path, width=390, height=844)
     assert chromium.run("return document.documentElement.scrollWidth") <= 390
-    axis = texts(chromium, "#live .role-axis-title text")
+    axis = chromium.texts("#live .role-axis-title text")
     assert ("measurement" in axis) != dated
     assert not chromium.run("return document.querySelector('b[onclick]')")

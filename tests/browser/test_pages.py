@@ -7,13 +7,12 @@ import csv
 import io
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import page_samples
 import pytest
-from browser import Browser, browser
+from browser import Browser
 from places import SUPPORT
 from record_samples import a_run, ended_ok
 from report_samples import bad, case, oks
@@ -27,12 +26,6 @@ from dlperf_hpc.reporting.table import csv_table
 from dlperf_hpc.reporting.writers.builtin import page
 
 AXE = SUPPORT / "axe" / "axe.min.js"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")
@@ -70,24 +63,6 @@ def pages(tmp_path_factory: pytest.TempPathFactory, many: Report) -> dict[str, P
     return files
 
 
-@pytest.fixture(autouse=True)
-def silent(chromium: Browser) -> Iterator[None]:
-    """No page says a word on the console, and none asks for anything."""
-    yield
-    assert chromium.messages() == []
-    assert chromium.requests() == []
-
-
-def shown(chromium: Browser, what: str) -> list[str]:
-    """Texts of the elements that are visible."""
-    found: list[str] = chromium.run(
-        "return [...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility())"
-        ".map(e => e.textContent.trim().replace(/\\s+/g, ' '))",
-        what,
-    )
-    return found
-
-
 def number(text: str) -> float:
     """A figure of a table, with or without blanks between its thousands."""
     return float("".join(text.split()))
@@ -123,8 +98,8 @@ def hash_of(chromium: Browser) -> str:
 
 def marks(chromium: Browser) -> int:
     """Medians that are drawn of the first quantity: the marks of the last layer."""
-    found = shown(chromium, "#live .role-mark.mark-symbol:last-of-type path")
-    return len(found) // (1 + bool(shown(chromium, "#menus") and beside(chromium)))
+    found = chromium.texts("#live .role-mark.mark-symbol:last-of-type path")
+    return len(found) // (1 + bool(chromium.texts("#menus") and beside(chromium)))
 
 
 def beside(chromium: Browser) -> str:
@@ -181,7 +156,7 @@ def test_hostile_names_are_text(chromium: Browser, pages: dict[str, Path]) -> No
     assert (
         chromium.run("return document.querySelectorAll('h1 script, td b, li script').length") == 0
     )
-    names = " ".join(shown(chromium, "#t-cases td:first-child"))
+    names = " ".join(chromium.texts("#t-cases td:first-child"))
     for name in page_samples.HOSTILE[:4]:
         assert name in names
     assert "\\u202eright to left" in names and "\u202e" not in names
@@ -193,13 +168,13 @@ def test_menus_change_the_figure_the_table_and_the_address(
 ) -> None:
     chromium.open(pages["many"])
     assert hash_of(chromium) == ""
-    titles = shown(chromium, "#live svg .role-axis-title text")
+    titles = chromium.texts("#live svg .role-axis-title text")
     assert {"efficiency", "samples/s per device"} <= {*titles}
     choose(chromium, "quantity", "samples/s")
     choose(chromium, "y", "log")
     choose(chromium, "base", "1n2g")
     assert hash_of(chromium) == "#quantity=samples/s&base=1n2g&y=log"
-    assert "samples/s, all devices" in shown(chromium, "#live svg text")
+    assert "samples/s, all devices" in chromium.texts("#live svg text")
     wanted = Report("again", many.runs, "1n2g")
     rows = {(row["series"], row["topology"]): row for row in wanted.case_rows}
     cells = chromium.run(
@@ -236,19 +211,19 @@ def test_beyond_twelve_series_the_rest_is_drawn_when_asked_for(
     chromium: Browser, pages: dict[str, Path]
 ) -> None:
     chromium.open(pages["many"])
-    assert shown(chromium, "#drawn") == ["All 17 series are drawn."]
+    assert chromium.texts("#drawn") == ["All 17 series are drawn."]
     choose(chromium, "facet", "")
     few = marks(chromium)
-    assert len(shown(chromium, "#legend li")) == 12
-    assert shown(chromium, "#drawn") == [
+    assert len(chromium.texts("#legend li")) == 12
+    assert chromium.texts("#drawn") == [
         "12 of 17 series are drawn; not drawn: bz64/bf16, bz64/bf16-compile, bz64/fp32,"
         " bz64/fp32-compile and 1 more."
     ]
     tick(chromium, "#all")
-    assert len(shown(chromium, "#legend li")) == 17
+    assert len(chromium.texts("#legend li")) == 17
     assert marks(chromium) > few
     tick(chromium, "#legend input")
-    assert shown(chromium, "#drawn") == ["16 of 17 series are drawn; not drawn: bz2/bf16."]
+    assert chromium.texts("#drawn") == ["16 of 17 series are drawn; not drawn: bz2/bf16."]
     assert hash_of(chromium) == "#facet=&hide=ddp/bert-base/bz2/bf16&all=1"
 
 
@@ -259,25 +234,25 @@ def test_filters_act_on_figure_and_tables_and_the_address_holds_them(
     before = marks(chromium)
     tick(chromium, 'fieldset[data-key="precision"] input[value="fp32"]')
     assert marks(chromium) < before
-    series = shown(chromium, "#t-cases tbody td:first-child")
+    series = chromium.texts("#t-cases tbody td:first-child")
     assert series and not any("fp32" in name for name in series)
-    assert not any("fp32" in name for name in shown(chromium, "#t-runs tbody td:first-child"))
-    runs = len(shown(chromium, "#t-runs tbody tr"))
+    assert not any("fp32" in name for name in chromium.texts("#t-runs tbody td:first-child"))
+    runs = len(chromium.texts("#t-runs tbody tr"))
     counted = f"{len(series)} of {len(many.cases)} cases, {runs} of {len(many.runs)} runs shown"
-    assert shown(chromium, "#shown") == [counted]
+    assert chromium.texts("#shown") == [counted]
     kept = chromium.run("return location.hash")
     chromium.open(pages["many"], kept)
-    assert shown(chromium, "#t-cases tbody td:first-child") == series
+    assert chromium.texts("#t-cases tbody td:first-child") == series
     chromium.run(
         "const f = document.querySelector('[name=find]'); f.value = 'bz64/';"
         "f.dispatchEvent(new Event('input', {bubbles: true}))"
     )
     settle(chromium)
-    assert {name.split("/")[2] for name in shown(chromium, "#t-cases tbody td:first-child")} == {
+    assert {name.split("/")[2] for name in chromium.texts("#t-cases tbody td:first-child")} == {
         "bz64"
     }
     tick(chromium, "#reset")
-    assert hash_of(chromium) == "" and len(shown(chromium, "#t-cases tbody tr")) == len(many.cases)
+    assert hash_of(chromium) == "" and len(chromium.texts("#t-cases tbody tr")) == len(many.cases)
 
 
 def test_a_filter_that_empties_a_layer_only_changes_data(
@@ -289,13 +264,13 @@ def test_a_filter_that_empties_a_layer_only_changes_data(
         "#live .mark-symbol path[fill=transparent]",
         'fieldset[data-key="batch size"] [value="64"]',
     )
-    whole = len(shown(chromium, cross)), marks(chromium)
+    whole = len(chromium.texts(cross)), marks(chromium)
     assert whole == (2, 9)  # in both panels
     chromium.run("document.querySelector('#live svg').dataset.kept = 'yes'")
     tick(chromium, box)
-    assert (len(shown(chromium, cross)), marks(chromium)) == (0, 6)
+    assert (len(chromium.texts(cross)), marks(chromium)) == (0, 6)
     tick(chromium, box)
-    assert (len(shown(chromium, cross)), marks(chromium)) == whole
+    assert (len(chromium.texts(cross)), marks(chromium)) == whole
     assert chromium.run("return document.querySelector('#live svg').dataset.kept") == "yes"
 
 
@@ -312,19 +287,19 @@ def test_hover_and_click_tell_of_a_run(chromium: Browser, pages: dict[str, Path]
         chromium.command("Input.dispatchMouseEvent", type=kind, **place)
         if kind == "mouseMoved":
             chromium.wait("document.querySelector('#tip') !== null")
-            tip = " ".join(shown(chromium, "#tip"))
+            tip = " ".join(chromium.texts("#tip"))
             assert "median of its case" in tip and "n1" in tip and "100_0.0" in tip
             assert "exposed communication10.0 %" in tip
     chromium.wait("!document.querySelector('#detail').hidden")
     settle(chromium)
     assert "run=" in hash_of(chromium)
-    assert "iteration, ms" in shown(chromium, "#trace svg text")
-    assert "p5 to p95 over 2 ranks" in shown(chromium, "#trace-told")[0]
-    detail = " ".join(shown(chromium, "#detail dl"))
+    assert "iteration, ms" in chromium.texts("#trace svg text")
+    assert "p5 to p95 over 2 ranks" in chromium.texts("#trace-told")[0]
+    detail = " ".join(chromium.texts("#detail dl"))
     assert "slowest over the window" in detail and "rank 0 on n1" in detail
     tick(chromium, "#to-row")
     here = chromium.run("return document.activeElement.dataset.r")
-    assert here is not None and shown(chromium, "tr.here")
+    assert here is not None and chromium.texts("tr.here")
 
 
 def test_the_keyboard_reaches_every_control(chromium: Browser, pages: dict[str, Path]) -> None:
@@ -356,14 +331,14 @@ def test_columns_sort_by_what_they_are(chromium: Browser, pages: dict[str, Path]
     buttons = "[...document.querySelectorAll('#t-cases th button')]"
     sort = buttons + ".find(b => b.textContent === '{}').click()"
     chromium.run(sort.format("series"))
-    names = [name.split("/")[2] for name in shown(chromium, "#t-cases tbody td:first-child")]
+    names = [name.split("/")[2] for name in chromium.texts("#t-cases tbody td:first-child")]
     assert list(dict.fromkeys(names)) == ["bz2", "bz16", "bz32", "bz64", "bz?"]
     chromium.run(sort.format("samples/s"))
     column = "#t-cases tbody tr td:nth-child(5)"
-    speeds = [number(text) for text in shown(chromium, column) if text]
+    speeds = [number(text) for text in chromium.texts(column) if text]
     assert speeds == sorted(speeds)
     chromium.run(sort.format("samples/s"))
-    assert [number(text) for text in shown(chromium, column) if text] == speeds[::-1]
+    assert [number(text) for text in chromium.texts(column) if text] == speeds[::-1]
     assert "sort.cases=4-" in hash_of(chromium)
 
 
@@ -375,7 +350,7 @@ def test_what_is_shown_is_copied(chromium: Browser, pages: dict[str, Path], kind
     chromium.run(f"document.querySelector('[data-table=cases][data-copy={kind}]').click()")
     chromium.wait("window.taken.length === 1")
     text = chromium.run("return taken[0]")
-    assert shown(chromium, "#cases output") == ["1 rows copied"]
+    assert chromium.texts("#cases output") == ["1 rows copied"]
     if kind == "csv":
         rows = list(csv.reader(io.StringIO(text)))
         assert len(rows) == 2 and rows[1][0].startswith("'=HYPERLINK")
@@ -412,13 +387,13 @@ def test_a_page_says_what_there_is_not(
 
 def test_a_comparison_is_ordered_and_filtered(chromium: Browser, pages: dict[str, Path]) -> None:
     chromium.open(pages["compare"])
-    verdicts = [text.partition(":")[0] for text in shown(chromium, "#t-cases td:nth-child(2)")]
+    verdicts = [text.partition(":")[0] for text in chromium.texts("#t-cases td:nth-child(2)")]
     assert verdicts == ["slower", "slower", "same", "missing in B", "missing in B"]
-    assert shown(chromium, "#t-differs tbody tr") == ["driver570.86575.513"]
+    assert chromium.texts("#t-differs tbody tr") == ["driver570.86575.513"]
     assert marks(chromium) == 3
     tick(chromium, 'fieldset[data-key="outcome"] input[value="slower"]')
     assert marks(chromium) == 1
-    assert len(shown(chromium, "#t-cases tbody tr")) == 3
+    assert len(chromium.texts("#t-cases tbody tr")) == 3
 
 
 def test_paper(chromium: Browser, pages: dict[str, Path], tmp_path: Path) -> None:
@@ -426,7 +401,7 @@ def test_paper(chromium: Browser, pages: dict[str, Path], tmp_path: Path) -> Non
     chromium.pdf(tmp_path / "page.pdf")
     assert (tmp_path / "page.pdf").read_bytes().startswith(b"%PDF-")
     chromium.command("Emulation.setEmulatedMedia", media="print")
-    hidden: list[Any] = shown(chromium, ".buttons button, #menus select, nav, #filters")
+    hidden: list[Any] = chromium.texts(".buttons button, #menus select, nav, #filters")
     chromium.command("Emulation.setEmulatedMedia", media="")
     assert hidden == []
 
@@ -437,12 +412,12 @@ def test_each_step_is_a_bar_of_its_parts(chromium: Browser, pages: dict[str, Pat
     bars = "return [...document.querySelectorAll('#parts .mark-rect path')]"
     bars += ".filter(p => p.getBBox().width > 0)"
     widths: list[float] = chromium.run(f"{bars}.map(p => p.getBBox().width)")
-    rows = shown(chromium, "#t-time tbody tr")
+    rows = chromium.texts("#t-time tbody tr")
     assert len(rows) == 9 and len(widths) > len(rows)
-    cells = shown(chromium, "#t-time tbody tr:nth-child(3) td")
+    cells = chromium.texts("#t-time tbody tr:nth-child(3) td")
     assert cells[:2] == ["ddp/bert-base/bz16/fp32", "1n4g"]
     assert "(4.0 %)" in " ".join(cells)  # exposed_comm of four devices
     chromium.run('document.querySelector(\'[name="batch size"][value="16"]\').click()')
     settle(chromium)
-    assert len(shown(chromium, "#t-time tbody tr")) == 6
+    assert len(chromium.texts("#t-time tbody tr")) == 6
     assert len(chromium.run(f"{bars}.map(p => 1)")) < len(widths)

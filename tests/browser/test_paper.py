@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import page_samples
 import pytest
-from browser import Browser, browser
+from browser import Browser
 
 from dlperf_hpc.reporting.writers.builtin import page
 
@@ -23,12 +22,6 @@ return [...document.querySelectorAll('table')].filter(t => t.checkVisibility()).
   narrowest: Math.min(...[...t.querySelectorAll('th:first-child, td.long')]
     .filter(e => e.checkVisibility()).map(e => e.offsetWidth)),
 }))"""
-
-
-@pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
-    with browser() as opened:
-        yield opened
 
 
 @pytest.fixture(scope="module")

@@ -76,6 +76,15 @@ class Browser:
             lambda _: self.run(f"return {condition}")
         )
 
+    def texts(self, what: str) -> list[str]:
+        """Texts of the elements that such a selector finds and that are visible."""
+        found: list[str] = self.run(
+            "return [...document.querySelectorAll(arguments[0])].filter(e => e.checkVisibility())"
+            ".map(e => e.textContent.trim().replace(/[ \\n]+/g, ' '))",
+            what,
+        )
+        return found
+
     def screenshot(self, path: Path, whole: bool = True) -> None:
         """A PNG of the page, or of the part in view."""
         shot = self.command("Page.captureScreenshot", format="png", captureBeyondViewport=whole)

@@ -156,8 +156,10 @@ OUTCOME_COLOURS = {
     "slower": "#e5484d", "faster": "#2f9650", "same": "#7a8696", "undecided": "#d9730d",
     "spike": "#d9730d",
 }  # fmt: skip
-_CHANGED = {"slower": "triangle-down", "faster": "triangle-up", "spike": "cross"}
-_CHANGED_MARKERS = {"slower": "v", "faster": "^", "spike": "x"}
+# Vega-Lite's word for the shape of a change, and matplotlib's.
+_CHANGED = {
+    "slower": ("triangle-down", "v"), "faster": ("triangle-up", "^"), "spike": ("cross", "x"),
+}  # fmt: skip
 
 
 def ratios(low: float, high: float) -> dict[str, Any]:
@@ -205,7 +207,7 @@ def trends(series: int, dated: bool) -> dict[str, Any]:
             _points(size=190, opacity=1, yOffset=-16, shape=shape, color=OUTCOME_COLOURS[name]),
             color=None,
         )
-        for name, shape in _CHANGED.items()
+        for name, (shape, _) in _CHANGED.items()
     ]
     from_data = {"nice": False, **({} if dated else {"zero": False})}
     return {
@@ -303,13 +305,8 @@ def trends_in_page(
             axis.plot(x, percent, linewidth=1, color=colour, marker=marker, markersize=4)
             for count, (*_, change) in enumerate(line):
                 if change:
-                    look: dict[str, Any] = {
-                        "color": OUTCOME_COLOURS[change],
-                        "marker": _CHANGED_MARKERS[change],
-                    }
-                    (spot,) = axis.plot(
-                        [x[count]], [percent[count]], markersize=10, linestyle="", **look
-                    )
+                    look, at = _CHANGED[change][1], ([x[count]], [percent[count]])
+                    (spot,) = axis.plot(*at, look, markersize=10, color=OUTCOME_COLOURS[change])
                     spot.set_gid(f"titled-{len(titles)}")
                     titles.append([f"{name}: {change}"])
         axis.set_ylabel("throughput, % of the first")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from datetime import datetime
 from statistics import median
@@ -26,14 +26,14 @@ from dlperf_hpc.reporting.page import (
 )
 from dlperf_hpc.reporting.page.visible import MOST_CASES, MOST_SERIES, NONE, filters
 from dlperf_hpc.reporting.table import Cell, Column, Table, figures, number, signed_percent, words
-from dlperf_hpc.reporting.trend_tables import history_json, marked
+from dlperf_hpc.reporting.trend_tables import causes_text, history_json, marked
 
-_ORDER = (
+ORDER = (
     "slower", "suspected", "drift", "noisier", "faster", "spike", "quieter", "steady",
     "too few measurements",
 )  # fmt: skip
+"""All outcomes of a case, the worst first."""
 _KINDS = {"slower": "bad", "faster": "good"}
-_WHEN = "changed since "  # what a sentence says of the cause
 _HOW_TO_READ = (
     "A point is a measurement: the median of what one sweep's runs of a case gave, with its"
     " interval. 100 % is the median up to the first change of the case.",
@@ -54,16 +54,14 @@ class _Event(NamedTuple):
 
     place: _Place
     change: Change
-    text: str
 
 
 def page(found: History, source: str) -> Page:
     """The page; ``source`` says what was read. Cases that became slower come first."""
     trends = sorted(found.trends, key=_evidence)
     places = [_Place(trend, item) for item, trend in enumerate(trends[:MOST_CASES])]
-    events = sorted(
-        (event for place in places for event in _events(place)), key=lambda e: e.change.step.ratio
-    )
+    events = [_Event(place, change) for place in places for change in place.trend.changes]
+    events.sort(key=lambda event: event.change.step.ratio)
     values = redacted(json.dumps(history_json(found), indent=1, allow_nan=False))
     left_out = len(found.trends) - len(places)
     changed = f"{len(events) or 'No'} changes by a step, the largest loss first."
@@ -102,13 +100,13 @@ def _head(found: History) -> tuple[tuple[str, str], ...]:
 
 def _counts(found: History) -> tuple[tuple[str, int, str], ...]:
     of = Counter(word for trend in found.trends for word in trend.verdicts)
-    return tuple((word, of[word], _KINDS.get(word, "")) for word in _ORDER if of[word])
+    return tuple((word, of[word], _KINDS.get(word, "")) for word in ORDER if of[word])
 
 
 def _evidence(trend: Trend) -> tuple[int, float]:
     """By the worst of its outcomes, then by the size of its largest step."""
     sizes = [abs(math.log(change.step.ratio)) for change in trend.changes]
-    return min(map(_ORDER.index, trend.verdicts)), -max(sizes, default=0.0)
+    return min(map(ORDER.index, trend.verdicts)), -max(sizes, default=0.0)
 
 
 def _name(trend: Trend) -> str:
@@ -119,11 +117,6 @@ def _whole(trend: Trend) -> float:
     """The level that is 100 %."""
     first = min((change.step.at for change in trend.changes), default=len(trend.levels))
     return median(trend.levels[:first])
-
-
-def _events(place: _Place) -> list[_Event]:
-    texts = dict(marked(place.trend))
-    return [_Event(place, change, texts[change.step.at]) for change in place.trend.changes]
 
 
 def _figure(places: Sequence[_Place], dated: bool) -> PageFigure:
@@ -148,7 +141,10 @@ def _figure(places: Sequence[_Place], dated: bool) -> PageFigure:
 def _points(place: _Place, dated: bool) -> list[dict[str, Any]]:
     """Its measurements for script and picture; x is in ms since 1970, or counts them."""
     trend, whole = place.trend, _whole(place.trend)
-    texts, found = dict(marked(trend)), []
+    texts: dict[int, list[str]] = defaultdict(list)
+    for at, text in marked(trend):
+        texts[at].append(text)
+    found = []
     outcomes = {change.step.at: _outcome(change) for change in trend.changes}
     outcomes.update(dict.fromkeys(trend.spikes, "spike"))
     for count, each in enumerate(trend.measurements):
@@ -159,7 +155,7 @@ def _points(place: _Place, dated: bool) -> list[dict[str, Any]]:
             "low": ends and ends.low / whole,
             "high": ends and ends.high / whole,
             "change": outcomes.get(count, ""),
-            "told": _facts(each, trend.unit, texts.get(count, "")),
+            "told": _facts(each, trend.unit, "; ".join(texts[count])),
         }
         found.append(point)
     return found
@@ -207,7 +203,9 @@ _EVENTS: tuple[Column[_Event], ...] = (
     words("outcome", lambda e: "suspected" if e.change.step.suspected else _outcome(e.change)),
     figures("change", lambda e: e.change.step.ratio - 1, form=signed_percent),
     words("since", _since),
-    words("what else changed", lambda e: printable(e.text.partition(_WHEN)[2]), long=True),
+    words(
+        "what else changed", lambda e: printable(causes_text(e.place.trend, e.change)), long=True
+    ),
 )
 
 

@@ -18,7 +18,7 @@ from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary
 from dlperf_hpc.analysis.step_parts import PARTS, StepParts
 from dlperf_hpc.errors import LogError, listed, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Window, rates_of
-from dlperf_hpc.records.logfile import read_log
+from dlperf_hpc.records.logfile import MOST_MS, MOST_TIMES, iteration_ms
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.reporting import table
 from dlperf_hpc.reporting.page import (
@@ -46,9 +46,6 @@ from dlperf_hpc.reporting.picture import MOST_STILL, NEAR, Dot
 
 MOST_POINTS = 60
 """Of a run; a point covers several iterations where the window has more."""
-
-_MOST_TIMES = 5_000_000
-_MOST_MS = 1e12  # 30 years: no sum of such times is beyond a float
 
 
 # --- what cases and runs measure
@@ -374,7 +371,7 @@ def trace_of(result: RunResult) -> dict[str, Any] | None:
         first = result.window.warmup + 1
         points = _thinned(first, list(zip(*ranks)))
         return points | {"slowest": _slowest(result, ranks), "ranks": len(ranks)}
-    times = times_in_log(result)
+    times = iteration_ms(Path(result.log))
     if not times:
         return None
     numbers = sorted(times)
@@ -401,24 +398,14 @@ def _are_times(ranks: Any) -> bool:
     if not isinstance(ranks, list) or not all(isinstance(row, list) for row in ranks):
         return False
     lengths = {*map(len, ranks)}
-    if len(lengths) != 1 or not 0 < sum(map(len, ranks)) <= _MOST_TIMES:
+    if len(lengths) != 1 or not 0 < sum(map(len, ranks)) <= MOST_TIMES:
         return False
     return all(map(_are_numbers, ranks))
 
 
 def _are_numbers(row: Sequence[Any]) -> bool:
     """Whether all are times in ms; by functions in C, for there are many."""
-    return {*map(type, row)} <= {int, float} and min(row) >= 0 and max(row) <= _MOST_MS
-
-
-def times_in_log(result: RunResult) -> dict[int, float]:
-    """The slowest rank's times, by the numbers of the iterations that the log has."""
-    try:
-        lines = read_log(Path(result.log)).iterations
-    except (LogError, ValueError):
-        return {}
-    times = ((line.get("n"), line.get("ms")) for line in lines[:_MOST_TIMES])
-    return {n: ms for n, ms in times if type(n) is int and ms is not None and _are_numbers([ms])}
+    return {*map(type, row)} <= {int, float} and min(row) >= 0 and max(row) <= MOST_MS
 
 
 def _thinned(first: int, columns: Sequence[Sequence[float]]) -> dict[str, Any]:
