@@ -258,11 +258,11 @@ def show(rows: list[Row], device_name: str, arguments: argparse.Namespace) -> No
         " comparison; [slowest, fastest]; the interval of the median ratio\n"
     )
     print(
-        f"{'model':11}{'code':18}{'dtype':6}{'drop':>5} {'mode':8}{'samples/s':>10}  {'':19}"
+        f"{'model':12}{'code':19}{'dtype':6}{'drop':>5} {'mode':8}{'samples/s':>10}  {'':19}"
         f"{'TFLOPS':>8}{'of peak':>9}{'windows':>9}{'iterations':>12}  beside"
     )
     for row in rows:
-        head = f"{row.model:11}{row.code:18}{row.precision:6}{row.dropout:5g} {row.mode:8}"
+        head = f"{row.model:12}{row.code:19}{row.precision:6}{row.dropout:5g} {row.mode:8}"
         if row.samples_per_s is None:
             print(f"{head}{row.refused}")
             continue
