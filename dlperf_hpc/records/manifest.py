@@ -264,7 +264,7 @@ def _extended(data: dict[str, Any], grown: Manifest) -> dict[str, Any]:
 
 def as_read(manifest: Manifest) -> Manifest:
     """A manifest that is not on disk, as if it had been read from there."""
-    return _from_json(checks.parse(files.dump_json(_to_json(manifest)).encode()))
+    return _from_json(checks.parse(json.dumps(_to_json(manifest), allow_nan=False).encode()))
 
 
 def digest(manifest: Manifest, array: Array) -> str:
