@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 from fixtures_slurm import Onebox
@@ -118,7 +119,7 @@ def test_the_own_times_of_its_ranks_name_it(place: Workplace, onebox: Onebox) ->
     sweep = place.write("ranks.toml", text)
     for name in ("first", "second"):
         directory = place.directory(name)
-        with slowed(onebox, SLOW, lambda argv, root=directory: trains(argv, root)):
+        with slowed(onebox, SLOW, partial(trains, root=directory)):
             done = place.verb(
                 "sweep", sweep, "--name", name, "--site", site, "--wait", "--no-check"
             )
