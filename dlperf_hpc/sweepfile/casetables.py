@@ -348,7 +348,6 @@ def read_condition(
 
 
 def _number_type(key: str, registry: Registry) -> type[Any] | None:
-    """int or float, for a key whose values are such numbers."""
     if key in COUNTS:
         return int
     base = known_keys(registry)[key]

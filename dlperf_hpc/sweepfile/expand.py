@@ -304,7 +304,6 @@ def _replicas(full: Values, registry: Registry) -> int:
 
 
 def _counts(full: Values, registry: Registry) -> Values:
-    """What a topology comes to for a program."""
     counts = counts_of(full["topology"])
     ranks = counts["devices"]
     if registry.programs[full["framework"]].launch == "node":

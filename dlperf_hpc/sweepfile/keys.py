@@ -170,7 +170,6 @@ def topology_issue(where: str, value: Any) -> Issue | None:
 
 
 def _name_issue(where: str, kind: str, value: Any, registry: Registry) -> Issue | None:
-    """The value of a key whose values are names, and there is none of this name."""
     names: dict[str, Iterable[str]] = {
         "framework": [*registry.backends, *registry.programs],
         "model": registry.workloads,

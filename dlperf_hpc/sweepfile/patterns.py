@@ -127,20 +127,16 @@ def _text(value: Any) -> str:
 def fixed_texts(text: str) -> tuple[str, ...]:
     """Strings of which each line that a pattern fits has one: the longest that all of them have,
     else the ten digits, for a pattern with numbers alone."""
-    best = max(_runs(_parsed(text)), key=_worth, default="")
+    parsed = _parsed(text)
+    if parsed.state.flags & re.IGNORECASE:
+        return _DIGITS
+    best = max(_runs_of(parsed), key=_worth, default="")
     return (best,) if _worth(best) else _DIGITS
 
 
 def _worth(text: str) -> int:
     # A string without a letter or a digit is in too many lines to look for.
     return len(text) if any(map(str.isalnum, text)) else 0
-
-
-def _runs(parsed: Any) -> Iterator[str]:
-    """The strings of letters that stand in a row wherever a parsed pattern is found."""
-    if parsed.state.flags & re.IGNORECASE:
-        return
-    yield from _runs_of(parsed)
 
 
 def _runs_of(items: Iterable[Any]) -> Iterator[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from typing import Any, Callable
@@ -23,8 +23,7 @@ from dlperf_hpc.sweepfile.readtable import ReadTable
 
 LAUNCHES = ("rank", "torchrun", "accelerate", "node", "once")
 """How a program is started: a process for each device; one torchrun or ``accelerate launch`` on
-each node, which starts these; a process on each node, which drives all of its devices; a process on
-the first node, for a program that calls srun or mpirun itself."""
+each node; a process on each node for all of its devices; one that calls srun or mpirun itself."""
 LAUNCHERS: Mapping[str, str] = {
     "torchrun": "torch.distributed.run",
     "accelerate": "accelerate.commands.launch",
@@ -76,11 +75,10 @@ _MIXED = ("fp16", "bf16", "fp8")  # of accelerate's --mixed_precision; all else 
 
 @dataclass(frozen=True)
 class UserProgram:
-    """A program of a sweep's user. ``run`` are the words of its command, with placeholders.
-    ``replicas`` is an expression: how many copies of the model train side by side, each on samples
-    of its own. ``require`` are conditions without which a case is left out. ``words`` has by a key
-    and its value's text the words for ``{*key}``. ``read`` says what it prints, ``local_rank`` what
-    LOCAL_RANK counts."""
+    """A program of a sweep's user. ``run`` are the words of its command; the expression
+    ``replicas`` counts the copies of the model that train on samples of their own; a case must
+    fulfil ``require``. ``words`` has the words for ``{*key}`` by the value's text, ``read`` what it
+    prints, ``local_rank`` what LOCAL_RANK counts."""
 
     name: str
     launch: str
@@ -166,9 +164,11 @@ def _texts(program: UserProgram) -> Iterator[tuple[str, str, Callable[[str], lis
             for i, word in enumerate(words):
                 yield f"words.{key}.{value}[{i}]", word, _names_of
     yield "workdir", program.workdir, _names_of
-    yield "replicas", program.replicas, _names_of_replicas
+    not_yet = "{} is not known before replicas is"
+    yield "replicas", program.replicas, _names_without(_BEFORE_REPLICAS, not_yet)
+    of_tasks = "only a task knows {}, and cases are planned before"
     for i, text in enumerate(program.require):
-        yield f"require[{i}]", text, _names_of_condition
+        yield f"require[{i}]", text, _names_without(TASK_NAMES, of_tasks)
 
 
 def _is_for_a_shell(before: Sequence[str], word: str) -> bool:
@@ -182,7 +182,6 @@ def _is_for_a_shell(before: Sequence[str], word: str) -> bool:
 
 
 def _misused_words(program: UserProgram) -> Iterator[Issue]:
-    """What is wrong between ``{*key}`` in ``run`` and the tables of ``words``."""
     spliced = list(map(splice, program.run))
     for i, key in enumerate(spliced):
         if key is not None and key not in program.words:
@@ -196,19 +195,16 @@ def _misused_words(program: UserProgram) -> Iterator[Issue]:
             yield Issue(f"words.{key}", "are used nowhere", f"write {{*{key}}} as a word of run")
 
 
-def _names_of_replicas(text: str) -> list[str]:
-    """The names of ``replicas``, from which others follow."""
-    for name in (found := names_in(text)):
-        if name in _BEFORE_REPLICAS:
-            raise ExpressionError(f"{name} is not known before replicas is")
-    return found
+def _names_without(refused: Collection[str], why: str) -> Callable[[str], list[str]]:
+    """The reader of an expression that may not name any of these; ``why`` has ``{}`` for it."""
 
+    def read(text: str) -> list[str]:
+        for name in (found := names_in(text)):
+            if name in refused:
+                raise ExpressionError(why.format(name))
+        return found
 
-def _names_of_condition(text: str) -> list[str]:
-    for name in (found := names_in(text)):
-        if name in TASK_NAMES:
-            raise ExpressionError(f"only a task knows {name}, and cases are planned before")
-    return found
+    return read
 
 
 def splice(word: str) -> str | None:
@@ -301,7 +297,6 @@ def command(program: UserProgram, values: Mapping[str, Any], later: Iterable[str
 
 
 def _spliced(program: UserProgram, word: str, values: Mapping[str, Any]) -> Sequence[str]:
-    """The words that stand where ``{*key}`` does; any other word is itself."""
     key = splice(word)
     if key is None:
         return [word]
@@ -365,10 +360,9 @@ def unmet(program: UserProgram, values: Mapping[str, Any]) -> str:
 def child_argv(
     program: UserProgram, argv: Sequence[str], values: Mapping[str, Any], words: Sequence[str]
 ) -> tuple[str, ...]:
-    """The words that a supervisor starts: those of the table, and before them its launcher's.
-    ``words`` are the command of the environment's Python, a container's before it. A table's first
-    word that is a script of Python, or ``-m``, is run by that Python; a first word with ``--`` is
-    an option of the launcher, which says itself what is its script."""
+    """The words that a supervisor starts: its launcher's, and the table's. ``words`` are the
+    command of the environment's Python, which runs a first word that is a script or ``-m``; one
+    with ``--`` is an option of the launcher."""
     box, python = words[:-1], words[-1]
     script = argv[0] == "-m" or argv[0].endswith(".py")
     if program.launch not in LAUNCHERS:
@@ -392,10 +386,9 @@ def _torchrun(values: Mapping[str, Any]) -> list[Any]:
 
 
 def _accelerate(values: Mapping[str, Any], own: bool) -> list[Any]:
-    """The options of ``accelerate launch``; ``own``: the table has options too. With ``--cpu`` it
-    starts one process, whatever number is given; ``--multi_gpu`` starts them all, on CPUs too
-    (``ACCELERATE_USE_CPU``), and must not stand beside ``--use_fsdp`` or ``--use_deepspeed`` of the
-    table."""
+    """The options of ``accelerate launch``; ``own``: the table has options too. ``--cpu`` starts
+    one process, ``--multi_gpu`` all, on CPUs too (``ACCELERATE_USE_CPU``), unless the table has
+    ``--use_fsdp`` or ``--use_deepspeed``."""
     precision = values["precision"]
     options = [
         *("--num_machines", values["nodes"], "--machine_rank", values["node_rank"]),

@@ -209,9 +209,8 @@ def read_table(table: Any, formats: Collection[str]) -> tuple[ReadTable, list[Is
 
 
 def read_table_file(path: Path, formats: Collection[str]) -> tuple[str, ReadTable]:
-    """Name and table of a file for ``--format-file``: the keys stand at its top, or where a program
-    has them: below [read] in a file of its own, below [program.NAME.read] in a sweep's of which no
-    other program has any. SpecError for a file that tells no format."""
+    """Name and table of a file for ``--format-file``: keys at its top, below [read], or below the
+    one [program.NAME.read] of a sweep. SpecError for a file that tells no format."""
     name, where, table = _table_in(path, read_toml(path)[1])
     read, issues = read_table(table, formats)
     if not issues and not read.tells_format:
@@ -243,7 +242,6 @@ def _table_in(path: Path, tables: Mapping[str, Any]) -> tuple[str, str, Any]:
 
 
 def _named_frameworks(file: SweepFile) -> Iterator[str]:
-    """The values of ``framework`` that the file's cases may have."""
     singles = [file.case, *(each.set for each in file.override)]
     lists = [file.matrix, *file.zip]
     found = [table.get("framework") for table in singles]
@@ -271,9 +269,8 @@ def with_programs(
     registry: Registry,
     formats: Iterable[str] | None,
 ) -> tuple[Registry, list[Issue]]:
-    """The registry with the sweep's programs: its own tables, and for names that neither they nor
-    a back end has, ``NAME.toml`` in the first of the folders that has it. Arguments as of
-    :func:`.load.load_sweep`."""
+    """The registry with the sweep's programs: its own tables, and ``NAME.toml`` of the first folder
+    that has it for other names. Arguments as of :func:`.load.load_sweep`."""
     beside = path.parent / _FOLDER
     sought = [beside] if folders is None else folders
     tables, issues = _program_tables(file, beside, sought, registry)
@@ -295,7 +292,6 @@ def with_programs(
 def _program_tables(
     file: SweepFile, beside: Path, folders: Sequence[Path], registry: Registry
 ) -> tuple[list[_FoundTable], list[Issue]]:
-    """The tables of the sweep's programs, and what is wrong with their names."""
     found = [_FoundTable(name, f"program.{name}.", table) for name, table in file.program.items()]
     issues: list[Issue] = []
     for name in _named_frameworks(file):

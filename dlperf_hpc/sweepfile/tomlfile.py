@@ -170,14 +170,12 @@ def _by_line(line: str, complaint: str, quoted: str) -> str:
 
 
 def _looks_like_yaml(lines: list[str]) -> bool:
-    """More lines of YAML's form than of TOML's, comments apart."""
     written = [line for line in lines if line.strip() and not line.lstrip().startswith("#")]
     yaml = sum(re.match(_YAML, line) is not None for line in written)
     return yaml > sum("=" in line or line.lstrip().startswith("[") for line in written)
 
 
 def _bare_word(line: str, key: str, word: str) -> str:
-    """What to write for a text without quotes."""
     if word.lower() in _NOTHING:
         return f"TOML has no {word}: leave the line out, and {key} has its default"
     meant = _WORDS.get(word.lower(), f'"{word}"')

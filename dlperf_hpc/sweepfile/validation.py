@@ -72,7 +72,9 @@ def issues_of(
         where = "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys)[1:]
         inner, field = _at(model, item["loc"])
         if item["type"] == _REFUSED:
-            issues += [_below(where, issue) for issue in item["ctx"]["issues"]]
+            for issue in item["ctx"]["issues"]:
+                place = f"{where}.{issue.where}".strip(".").replace(".[", "[")
+                issues.append(Issue(place, issue.message, issue.hint))
         elif item["type"] == "extra_forbidden":
             # To look for the nearest name takes long.
             near = len(issues) < MOST_LISTED
@@ -80,11 +82,6 @@ def issues_of(
         else:
             issues.append(_invalid(where, item, field))
     return issues
-
-
-def _below(where: str, issue: Issue) -> Issue:
-    place = f"{where}.{issue.where}".strip(".").replace(".[", "[")
-    return Issue(place, issue.message, issue.hint)
 
 
 def _unknown(
