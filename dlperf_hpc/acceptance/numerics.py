@@ -90,7 +90,6 @@ def _beside_transformers(model: str, device: str) -> Finding:
 def _result(
     module: nn.Module, batch: Tensors, device: str, precision: str, compiled: bool = False
 ) -> Result:
-    """The loss, and each parameter's gradient."""
     torch.backends.cuda.matmul.allow_tf32 = precision == "tf32"
     torch.compiler.reset()
     gc.collect()

@@ -34,9 +34,8 @@ TABLE, ROWS, KEPT = "acceptance.md", "acceptance.json", "acceptance.zip"
 ``<check>.log``, and the directories of its sweeps."""
 
 OK, FAIL, NOTED, SKIPPED, CUT = _ORDER = "ok", "FAIL", "told", "skipped", "cut"
-"""Verdicts. ``told``: a figure without a bound, or a goal that is reported and never a FAIL;
-``skipped``: this machine cannot show it, and ``value`` says why; ``cut``: the check's time was
-over, and the rows above are what it had."""
+"""Verdicts. ``told``: a figure without a bound; ``skipped``: this machine cannot show it, as
+``value`` says; ``cut``: the check's time was over."""
 
 CARD, IMPORTS = "card", "imports"
 """Rows of the first check: where one says FAIL, no other check can say anything."""
@@ -151,8 +150,7 @@ def run_pack(
     show: Callable[[str], None] = print,
 ) -> list[Finding]:
     """Run the checks that ``only`` chooses, in their order; the rows, which are in ``out`` as well.
-    ``device`` is ``cuda`` or ``cpu`` (a rehearsal: each check at its smallest). A check that the
-    budget does not reach gives a skipped row."""
+    ``device`` ``cpu`` is a rehearsal. A check beyond the budget gives a skipped row."""
     make_output_directory(out)
     (out / KEPT).unlink(missing_ok=True)
     env, allowed, start = _environment(), 0.0, time.monotonic()
@@ -187,8 +185,7 @@ def _environment() -> dict[str, str]:
 
 
 def _without_mpi(env: dict[str, str]) -> list[Finding]:
-    """Whether MPI starts, tried by a process, which a broken one may end. Without it the checks run
-    as one process each, and a row says so."""
+    """Whether MPI starts, tried by a process; without it the checks run as one process each."""
     if "DLPERF_MPI" in env:
         return []
     code, output = _run([sys.executable, "-c", _MPI], _MPI_S, env)
@@ -200,7 +197,6 @@ def _without_mpi(env: dict[str, str]) -> list[Finding]:
 
 
 def _last(lines: Sequence[str]) -> str:
-    """The last words of a process."""
     return " | ".join(filter(None, map(str.strip, lines[-_LAST_LINES:])))[-600:]
 
 
@@ -212,8 +208,7 @@ def _run_one(
     kept: Path,
     tell: Callable[[Finding], None],
 ) -> None:
-    """Tell the findings of a check as they come, and how it ended if badly. It runs in a directory
-    of its own."""
+    """Run a check in a directory of its own, tell its findings, and how it ended if badly."""
     if left_s < _LEAST_S:
         tell(skipped("not reached", "the budget was used up"))
         return
@@ -295,8 +290,7 @@ def _run(
 
 
 def _hear(file: int, place: int, heard: Callable[[str], None]) -> int:
-    """Hand over the whole lines of a file from a place on; the place behind them. The position of
-    the file is that of the process which writes it."""
+    """Hand over the whole lines of a file from a place on; the place behind them."""
     data = os.pread(file, os.fstat(file).st_size - place, place)
     whole = data[: data.rfind(b"\n") + 1]
     for text in whole.decode(errors="replace").splitlines():

@@ -93,7 +93,6 @@ def _card(torch: Any) -> Iterator[Finding]:
 
 
 def _all_reduced(torch: Any, world: World, device: str) -> Finding:
-    """One all-reduce by what DDP would take: NCCL on a card."""
     from dlperf_hpc.train.torch.session import join
 
     values = torch.ones(1024, device=device)
@@ -161,7 +160,6 @@ def _ended(what: str, device: str, status: str, fault: str = "", **fields: objec
 
 
 def _run_alone(device: str, env: dict[str, str], **fields: object) -> dict[str, Any]:
-    """What ``status`` says of a sweep of one run."""
     machine = _Machine(device, **fields)
     machine.sweep(**env)
     found: dict[str, Any] = machine.json_of("status", machine.results)["runs"][0]
@@ -169,8 +167,7 @@ def _run_alone(device: str, env: dict[str, str], **fields: object) -> dict[str, 
 
 
 def sharing(device: str) -> Iterator[Finding]:
-    """Two ranks that see one card between them end with a message, at once. mpiexec starts them:
-    the local engine would not."""
+    """Two ranks that see one card between them end with a message, at once."""
     what = "two ranks that see one card"
     # Where the local engine looks: beside this Python, then on the PATH.
     places = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]

@@ -117,7 +117,6 @@ def _compared(case: Case, huggingface: WorkloadDeclaration | None = None) -> Ite
 
 
 def _rate(session: DdpSession, iterations: int) -> float:
-    """Samples/s of one window."""
     with no_garbage_collection():
         return iterations * session.case.batch_size / training.window(session, iterations)
 
@@ -147,8 +146,7 @@ def peak_tflops(device: str, precision: str) -> float | None:
 
 def kernel_text(events: Any, card: bool) -> str:
     """``12.3 ms an iteration: 41.0% aten::addmm, ...; 8 of 30``, of events as ``key_averages``
-    gives them; on a CPU by operator. Ranges that somebody named (``Optimizer.step``) lie over
-    kernels on a card and would count them twice."""
+    gives them. Named ranges (``Optimizer.step``) lie over kernels and are left out."""
     times = {}
     for event in events:
         if not card:

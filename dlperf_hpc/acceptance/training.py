@@ -131,8 +131,7 @@ def profiled(opened: DdpSession, iterations: int) -> Any:
 
 
 def clock(device: str) -> Iterator[Finding]:
-    """A window of iterations of 5 ms, one of them 55 ms, made of nothing but waiting: the
-    iterations' times are the window's, and the long one is seen."""
+    """A window of iterations of 5 ms, one of them 55 ms: their times are the window's."""
     wait: Callable[[float], object] = time.sleep
     if device == "cuda":
         cycles_per_s = _CYCLES / seconds(lambda: torch.cuda._sleep(_CYCLES))
@@ -200,8 +199,7 @@ def trained(device: str) -> Iterator[Finding]:
 
 
 def matrix(device: str) -> Iterator[Finding]:
-    """The same compiled, and in mode ``tuned``, whose trying of kernels takes its time: the graph
-    is whole, and PyTorch's two ways of setting TF32 were not mixed."""
+    """The same compiled, and in mode ``tuned``: the graph is whole, TF32 set in one way alone."""
     models, precisions = SMALL[:1], ["fp32"]
     if device == "cuda":
         models, precisions = SMALL, _PRECISIONS

@@ -128,7 +128,6 @@ def listed(values: Iterable[Any]) -> str:
 
 
 def _log_directory(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
-    """Both sides see each other's files, and how soon."""
     bad = [
         f"{node['host']}: {fault}: {node['exchange'][key]}"
         for node in firsts
@@ -263,7 +262,6 @@ def _without_nvml(trial: Trial, firsts: Sequence[Facts]) -> CheckResult | None:
 
 
 def _compiler(trial: Trial, firsts: Sequence[Facts]) -> Iterator[CheckResult]:
-    """What torch.compile lacks, where there is a torch."""
     for node in firsts:
         lacking = node.get("cannot_compile", [])
         if lacking and "torch" in node["modules"]:
@@ -328,7 +326,6 @@ def _blind_modules(firsts: Sequence[Facts], wanted: int) -> Iterator[str]:
 
 
 def _has_gpus(trial: Trial) -> bool:
-    """Whether any rank told of a GPU."""
     return any(node.get("gpus", {}).get("devices") for node in trial.reported("node"))
 
 

@@ -35,9 +35,8 @@ _RANKS = 2  # per node, where no sweep says how many
 
 
 def examine(question: Question) -> measurements.Results:
-    """Every result there is; returns a row for each node where nodes are measured one by one, or
-    for each size where collectives are. Nothing of the short jobs is left behind, unless one
-    failed."""
+    """Every result there is; returns a row for each node, or for each size of collectives, where
+    these are measured. Only the files of short jobs that failed stay."""
     engine, manifest = question.engine, question.manifest
     capacity = yield from engine.examine(question.site, question.arrays, question.root)
     if manifest is not None:

@@ -59,11 +59,10 @@ _ASK = "write what the site asks for into the site profile: account, partition, 
 @dataclass(frozen=True)
 class Question:
     """What to look at. ``logs`` is the parent of sweeps' directories; ``nodes`` the most that the
-    short jobs take; ``timeout_s`` how long one may be pending; ``visible_s`` how long a file may
-    take from one machine to the other. ``progress`` is called with what is being waited for. In
-    place of the usual short jobs, ``pairs`` asks for so many rounds of pairs of nodes, and
-    ``all_nodes`` for a job on each node; ``among`` names the nodes to choose from. Or each
-    short job spends ``collectives_s`` on collectives of all sizes."""
+    short jobs take, ``timeout_s`` how long one may be pending, ``visible_s`` how long a file may
+    take between machines. ``progress`` is called with what is being waited for. ``pairs`` asks for
+    rounds of pairs of nodes, ``all_nodes`` for a job on each node, ``among`` names these nodes;
+    each job spends ``collectives_s`` on collectives."""
 
     engine: Engine
     site: Site
@@ -163,9 +162,8 @@ def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> l
 
 
 def on_so_many_nodes(array: Array, nodes: int) -> Array:
-    """A short job with ranks on another number of nodes, under a name and a token of its own. Of a
-    program that starts its own processes the launcher starts one on a node, or one alone, but what
-    is measured here needs one for each device."""
+    """A short job on another number of nodes, under a name and a token of its own, with a rank for
+    each device whatever its program starts."""
     case = array.tasks[0].case
     case = replace(case, topology=replace(case.topology, nodes=nodes))
     if case.launch not in ("", "rank"):
@@ -183,10 +181,9 @@ def _array(case: Case, limit_s: int) -> Array:
 
 @dataclass
 class Trial:
-    """A job and what came of it; ``root`` is the directory of all short jobs. ``parts`` are what
-    each rank reported; ``code`` is what the launcher left with, as far as its output shows here;
-    ``started`` and ``over`` are when the engine first said so (time.monotonic); ``given_up`` is
-    what is to be said of a job that was not taken, or that was cancelled."""
+    """A job and what came of it; ``root`` is the directory of all short jobs. ``parts`` are the
+    ranks' reports, ``code`` the launcher's exit code, where known; ``started`` and ``over`` are in
+    time.monotonic; ``given_up`` is why a job was not taken or cancelled."""
 
     target: Target
     engine: Engine

@@ -59,8 +59,7 @@ class Slowness:
 
 def rounds_of(nodes: Sequence[str], count: int) -> list[list[tuple[str, str]]]:
     """The first ``count`` rounds of the circle method (a round-robin tournament): each node is in
-    one pair of a round, with another partner in each; one has a break where their number is odd.
-    There are no more than n - 1 rounds of n nodes (n, if n is odd)."""
+    one pair of a round, with another partner in each. n nodes have n - 1 rounds (n, if odd)."""
     circle: list[str | None] = list(nodes)
     circle += [None] * (len(circle) % 2)
     found = []
@@ -332,8 +331,9 @@ def collective_checks(trial: Trial) -> Iterator[CheckResult]:
             yield trial.found("skipped", "collectives", f"{trial.title}: one rank has no other")
         elif not trial.given_up:
             yield trial.found("FAIL", "collectives", f"{trial.title}: no rank told a figure")
+    nodes = number_of(trial.target.topology.nodes, "node")
     for part in parts:
-        where = f"{part['by']}, {_shape(trial)}"
+        where = f"{part['by']}, {nodes}, {trial.target.ranks} ranks"
         if not part["rows"]:
             why = part.get("left_out", "no size was measured")
             yield trial.found("skipped", part["kind"] or "collectives", f"{where}: {why}")
@@ -348,10 +348,6 @@ def _parts(trial: Trial) -> Iterator[Facts]:
 
 def _hosts(trial: Trial) -> dict[int, str]:
     return {rank: part["node"]["host"] for rank, part in trial.parts.items() if "node" in part}
-
-
-def _shape(trial: Trial) -> str:
-    return f"{number_of(trial.target.topology.nodes, 'node')}, {trial.target.ranks} ranks"
 
 
 def _result(trial: Trial, part: Facts, where: str, hosts: Mapping[int, str]) -> CheckResult:

@@ -191,9 +191,8 @@ def _look(path: str, environment: Environment, modules: Sequence[str]) -> _Pytho
 
 
 def is_shared(path: str, root: Path, table: str = "/proc/self/mounts") -> bool:
-    """Whether other machines see what this one sees at ``path``, there or not: it is on a network's
-    file system, or on the one of the sweep's directory, which they must see too. (One machine's own
-    root file system is no proof, whatever lies on it.)"""
+    """Whether other machines see what this one sees at ``path``, there or not: it lies on a
+    network's file system, or on the one of the sweep's directory, unless that is the root's."""
     mounts = _mounts(table)
     point = _mount_point(path, mounts)
     kind = mounts.get(point, "")
@@ -201,7 +200,6 @@ def is_shared(path: str, root: Path, table: str = "/proc/self/mounts") -> bool:
 
 
 def _mounts(table: str) -> dict[str, str]:
-    """The type of the file system at each mount point."""
     try:
         rows = [line.split() for line in Path(table).read_text(errors="replace").splitlines()]
     except OSError:
@@ -291,9 +289,8 @@ def examine_programs(
 
 
 def _missing(there: Needed, environment: Environment) -> Iterator[tuple[str, str, str]]:
-    """The path of what is missing ('' if it has none), what was seen, and what to do. In Apptainer
-    files and commands are the image's, and only directories are this machine's; with pyxis all of
-    it is in the image."""
+    """The path of what is missing ('' without one), what was seen, and what to do. In Apptainer
+    files and commands are the image's; with pyxis all of it is."""
     if environment.pyxis is not None:
         return
     absent = [path for path in there.directories if not os.path.isdir(path)]
