@@ -82,12 +82,10 @@ class Nodes:
 @dataclass(frozen=True)
 class TaskProgram:
     """What a task runs. ``arguments`` are those of its environment's Python, on every rank; with
-    ``alone`` the batch script itself runs that Python, once. ``supervised``: they are those of the
-    Python that submits, and the command of the environment's Python follows them. ``epilogue`` is
-    run after it, with the exit code as its last argument. Where the file ``marker`` is there,
-    ``gate`` is run before anything of the environment is; where it ends with 0, the task has ended,
-    its record is written, and no rank is started. ``bound`` is what the task is bound to
-    (:func:`dlperf_hpc.records.ledger.bound_to`)."""
+    ``alone`` the batch script runs that Python once. ``supervised``: those of the submitting
+    Python, before the environment's command. ``epilogue`` is run after it, with the exit code.
+    Where the file ``marker`` is there, ``gate`` is run first; if that ends with 0, no rank is
+    started. ``bound`` is :func:`dlperf_hpc.records.ledger.bound_to`."""
 
     arguments: tuple[str, ...]
     epilogue: tuple[str, ...]
@@ -134,8 +132,7 @@ def run_program(root: Path, array: Array, bound: str = "") -> TaskProgram:
 @dataclass(frozen=True)
 class Response:
     """What came of submitting one array: it was taken (``job_id``), refused for good (``error``),
-    or cannot be taken yet (``limit``); or nobody knows whether it was taken, because no answer came
-    (``silence``). Exactly one field is not empty."""
+    cannot be taken yet (``limit``), or no answer came (``silence``). One field is not empty."""
 
     job_id: str = ""
     error: str = ""
@@ -145,9 +142,8 @@ class Response:
 
 @dataclass(frozen=True)
 class Limit:
-    """What is known for certain of a limit that keeps an array back: its ``name`` and ``most``, the
-    number of tasks that may be in the queue at the same time. ``alone``: only this user's jobs
-    count, and none of them waits or runs."""
+    """What is known for certain of a limit that keeps an array back: its ``name`` and ``most``
+    tasks in the queue. ``alone``: only this user's jobs count, and none of them lives."""
 
     name: str = ""
     most: int | None = None
@@ -157,9 +153,8 @@ class Limit:
 @dataclass(frozen=True)
 class TaskState:
     """How a task stands. ``state``, ``reason`` and ``nodes`` are the engine's own words;
-    ``launched`` is False where its script could not be started, so that it can have no output.
-    ``elapsed_s`` is how long it has run and ``limit_s`` how long it may, ``starts`` when it is
-    expected to start (``2026-11-23T06:00:00``, as the engine's clock goes)."""
+    ``launched`` is False where its script was not started. ``elapsed_s`` is how long it has run,
+    ``limit_s`` its limit, ``starts`` the expected start (``2026-11-23T06:00:00``)."""
 
     status: Status
     state: str
@@ -291,9 +286,8 @@ class Engine(ABC):
 
     @abstractmethod
     def live_jobs(self, root: Path, submissions: Sequence[Submission]) -> list[str]:
-        """What to cancel so that nothing of a sweep waits or runs: jobs, or tasks of them.
-        ``submissions`` name every array of which something is known: jobs are found by token also
-        where none was noted."""
+        """What to cancel so that nothing of a sweep waits or runs: jobs, or tasks of them; those of
+        ``submissions`` without a job id are found by token."""
 
     def foreign(self, jobs: Collection[str]) -> dict[str, str]:
         """Those of these jobs that this user cannot cancel, and the name of the user who can."""

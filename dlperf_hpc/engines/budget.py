@@ -35,9 +35,8 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Usage:
-    """Node-hours of a sweep: ``used`` by attempts that ended, ``reserved`` by runs that wait or
-    run. ``longest_s`` is the longest time of an ok run of each case that has one, by the case's id,
-    and ``open`` has the ids of those runs of the sweep that no job stands for."""
+    """Node-hours of a sweep: ``used`` by ended attempts, ``reserved`` by runs that wait or run.
+    ``longest_s`` is the longest time of an ok run by case id; ``open`` are runs without a job."""
 
     used: float = 0.0
     reserved: float = 0.0
@@ -90,8 +89,7 @@ def _ended_s(ledger: Ledger, result: RunResult, limit_s: float) -> tuple[float, 
 
 
 def _took_s(log: Path) -> float:
-    """From the first line of a log to its end, s; by its last change where it has no end. 0.0 where
-    there is no log of ours."""
+    """From the first line of a log to its end, or its last change, s; 0.0 without a log of ours."""
     with contextlib.suppress(OSError, ValueError, LogError):
         began, end = started(log), read_end(log)
         if began is not None:
@@ -145,7 +143,6 @@ def choose(arrays: Sequence[Array], ids: Collection[str], used: Usage, left: flo
 
 
 def _steps(runs: Sequence[Run], per_job: int) -> Iterator[list[Run]]:
-    """What may stay, most first."""
     fewest = -(-FEWEST // per_job) * per_job
     last = max((run.repeat for run in runs), default=0)
     levels = [number for number in range(last, fewest, -1) if number % per_job == 0]

@@ -87,8 +87,7 @@ class LocalEngine(Engine):
         return Capacity(nodes=1, gpus=count_gpus()) if present.grade != "FAIL" else None
 
     def submit(self, root: Path, array: Array, site: Site, program: TaskProgram) -> Response:
-        """Queue the array's tasks, or refuse it if it wants more GPUs than this machine has.
-        SpecError if mpiexec alone cannot start the environment."""
+        """Queue the array's tasks. SpecError if mpiexec alone cannot start the environment."""
         if refusal := _refusal_of(array.environment, site):
             raise SpecError("site profile", [refusal])
         if error := _too_few_gpus(array):
@@ -204,15 +203,13 @@ def queued_task(
 
 
 def _variables(name: str) -> dict[str, str]:
-    """Where a rank finds which task it is of: dlperf_hpc.records.layout."""
     index = name.rpartition("_")[2]
     named = {"SUBMITIT_MPIEXEC_JOB_ID": name, "SUBMITIT_MPIEXEC_TASK": index}
     return {**base.clean_environment(), **named}
 
 
 def _typed(task: QueuedTask) -> str:
-    """A task's command as one would type it: with what it has in its environment and a shell does
-    not have, and where its output goes."""
+    """A task's command for a shell, with its environment and the file of its output."""
     plain = base.clean_environment()
     added = {name: value for name, value in task.env.items() if plain.get(name) != value}
     words = ["env", *(f"{name}={value}" for name, value in added.items()), *task.argv]
@@ -220,7 +217,6 @@ def _typed(task: QueuedTask) -> str:
 
 
 def _refusal_of(name: str, site: Site) -> Issue | None:
-    """Why mpiexec alone cannot start an environment."""
     refusal = site.environment_named(name).local_refusal()
     return Issue(f"environment.{name}", refusal, "use --cluster slurm") if refusal else None
 
@@ -234,7 +230,6 @@ def _too_few_gpus(array: Array) -> str:
 
 
 def _wide_topologies(arrays: Sequence[Array]) -> str:
-    """The topologies of more than one node, '' if there are none."""
     return ", ".join(sorted({str(each.topology) for each in arrays if each.topology.nodes > 1}))
 
 
@@ -267,9 +262,8 @@ def _check_topologies(arrays: Sequence[Array]) -> Generator[CheckResult, None, N
 
 @dataclass
 class QueuedTask:
-    """One mpiexec to be: what to run, where its output goes, how long it may take. ``epilogue``,
-    ``gate`` and ``marker`` are those of a :class:`TaskProgram`; ``state`` is PENDING, RUNNING, then
-    FINISHED, FAILED or CANCELLED."""
+    """One mpiexec to be: what to run, where its output goes, its limit; other fields as a
+    :class:`TaskProgram`'s. ``state`` is PENDING, RUNNING, then FINISHED, FAILED or CANCELLED."""
 
     name: str
     argv: Sequence[str]
@@ -360,7 +354,6 @@ def _run(task: QueuedTask) -> int:
 
 
 def _output(task: QueuedTask) -> BinaryIO:
-    """The task's output file; the null device if it cannot be written, or is a link or no file."""
     try:
         return open_append(task.output)
     except OSError:
@@ -401,8 +394,7 @@ def _end(task: QueuedTask, process: subprocess.Popen[bytes]) -> int:
 
 
 def _mark(root: Path) -> dict[str, str]:
-    """By which a sweep's ranks are known: the file of its lock, of which a copy of the directory
-    has another; nothing where there is none."""
+    """The file of a sweep's lock, by which its ranks are known; nothing without one."""
     try:
         found = os.stat(root / layout.LOCK)
     except OSError:

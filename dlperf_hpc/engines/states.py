@@ -66,9 +66,8 @@ def current(root: Path, ask_scheduler: bool = True) -> Collection:
 
 
 def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -> Collection:
-    """Every run's state, of a ledger that was read; asks the engine once, with ``insist`` SiteError
-    if it cannot be asked: for who submits again what does not live. An engine whose queue is a
-    process's own is not asked: its runs tell everything on disk."""
+    """Every run's state, of a ledger that was read. The engine is asked once, unless its queue is a
+    process's own; with ``insist`` SiteError if it cannot be asked."""
     reporting = _report_task(ledger)
     end = _report_end(ledger.root, reporting)
     engine = get_engine(ledger.manifest.engine)
@@ -117,8 +116,7 @@ def _interrupted(result: RunResult, waited: Ids[str]) -> RunResult:
 def _with_engine(
     ledger: Ledger, engine: Engine, collection: Collection, reporting: Task | None, insist: bool
 ) -> Collection:
-    """What is on disk, and what the engine says besides: of runs that are not ok, of every job, and
-    of the job that reports."""
+    """What is on disk, and what the engine says of runs that are not ok and of all jobs."""
     tasks = {run: task for run, task in ledger.tasks().items() if task.job_id}
     unclear = [
         result
@@ -152,7 +150,6 @@ def _with_engine(
 
 
 def _report_task(ledger: Ledger) -> Task | None:
-    """The task of the latest job that reports, if there was one."""
     rows = [row for row in ledger.reports() if row.job_id]
     if not rows:
         return None
@@ -161,7 +158,6 @@ def _report_task(ledger: Ledger) -> Task | None:
 
 
 def _report_end(root: Path, task: Task | None) -> str:
-    """How that job ended, in words; '' if there is none, or if its output does not tell."""
     if task is None:
         return ""
     output = f"{layout.JOBS}/{task.name}.out"
@@ -339,9 +335,8 @@ class _StateResolver:
 
 
 def follow(root: Path, poll_s: float, quiet: bool = False) -> None:
-    """Return when no run can change any more. Whatever ends this process, but SIGKILL, ends runs
-    whose queue is its own; a cluster's go on. Runs of which neither disk nor scheduler says
-    anything are waited for a few minutes: their files may be slow to show, or never come."""
+    """Return when no run can change any more. Ending this process ends runs in its own queue; a
+    cluster's go on. Runs of which nothing is known are waited for a few minutes."""
     ledger = read_ledger(root)
     engine = get_engine(ledger.manifest.engine)
     try:

@@ -373,10 +373,9 @@ def is_of_lost_peer(text: str) -> bool:
 
 class Signs:
     """What a program's lines say of its end. PatternError for a pattern that is none. ``failed`` is
-    the first line that a pattern of ``fail`` fits, ``broken`` that with the most decisive row of
-    :data:`FAILURES` (a program may get over it), and when they came; '' while there is none.
-    ``count`` is how many such lines tell of more than an import, until the end is ``over`` (it is
-    ours). ``met`` are the numbers of the patterns of ``must`` that some line fits."""
+    the first line of a pattern of ``fail``, ``broken`` the line of the most decisive row of
+    :data:`FAILURES`, with their moments, or ''. ``count`` is how many such lines came until ours
+    made it ``over``. ``met`` are the numbers of the patterns of ``must`` that fit."""
 
     def __init__(self, fail: Sequence[str] = (), must: Sequence[str] = ()) -> None:
         from dlperf_hpc.sweepfile.patterns import compiled
@@ -456,8 +455,7 @@ _EARLIER_FAULTS = (
 
 
 def with_codes(verdict: Verdict) -> Verdict:
-    """A verdict with its codes. One that an earlier version wrote down has none: they are read in
-    its sentence, here and nowhere else. Status and reason stay what they are."""
+    """A verdict with its codes; in a record of an earlier version its sentence has them."""
     if verdict.decided_by:
         return verdict
     reason, status = verdict.reason, verdict.status

@@ -99,9 +99,8 @@ def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
 def write_line(
     event: str, values: Mapping[str, Any], when: str | None = None, nulls: bool = False
 ) -> str:
-    """The line without its newline. None means "no data" and is left out; with ``nulls`` it is
-    written as ``null``, for a key that a reader would miss. ValueError for a name that could not be
-    read back, or a number that is not JSON."""
+    """The line without its newline. None is left out, or with ``nulls`` written as ``null``.
+    ValueError for a name that could not be read back, or a number that is not JSON."""
     fields = {key: value for key, value in flatten(values).items() if nulls or value is not None}
     if not (_EVENT.fullmatch(event) and all(map(_KEY.fullmatch, fields))):
         raise ValueError(f"not names for a log line: {event!r} with {list(fields)}")

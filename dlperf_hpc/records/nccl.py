@@ -70,9 +70,8 @@ class Connections:
             self.hosts.setdefault(rank, set()).update(names)
 
     def facts(self) -> dict[str, Any]:
-        """``within`` and ``between`` nodes, and ``elsewhere`` (a line does not tell where its other
-        end is): the ways, most connections first; ``channels``: how many numbers of channels there
-        are. Empty where no line said anything."""
+        """``within`` and ``between`` nodes, and ``elsewhere`` (not known): the ways, most
+        connections first, and the number of ``channels``. Empty where no line said anything."""
         places: dict[str, Counter[str]] = {}
         for _, source, target, way in sorted(self.found):
             place = self._place(source, target, way)

@@ -37,9 +37,8 @@ def sharing_group() -> int | None:
 
 @contextmanager
 def sharing(name: str | None) -> Iterator[None]:
-    """Within the context what a member of this group owns, and what the group can write, counts as
-    one's own. ``name`` must come from the user's own site profile, never from a sweep's directory.
-    LedgerError if this machine has no such group."""
+    """Within the context what this group owns or can write counts as one's own. ``name`` must come
+    from the user's site profile. LedgerError if this machine has no such group."""
     global _group
     before = _group
     try:

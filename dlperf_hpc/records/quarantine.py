@@ -26,9 +26,8 @@ _MOST_ENTRIES = 50
 
 @dataclass(frozen=True)
 class Kind:
-    """A way in which an environment fails before the window opens. ``certain``: one run proves it,
-    since its Python ran, or its launcher said so; any other kind may come of a single broken node.
-    ``cases`` says of which cases of the environment it is the end, a key of ``_SAME``."""
+    """A way in which an environment fails before the window opens. ``certain``: one run proves it;
+    else a single broken node may do it. ``cases``: whose end it is, a key of ``_SAME``."""
 
     title: str
     certain: bool = False
@@ -86,9 +85,8 @@ def marker(root: Path, environment: str) -> Path:
 
 
 def read_entries(root: Path, environment: str) -> tuple[EnvironmentFault, ...]:
-    """What holds runs of an environment back; nothing where there is no marker, or none that its
-    writer made: a regular file of the directory's owner, of this user, or of the group that the
-    directory is shared with."""
+    """What holds runs of an environment back; nothing without a marker that is a regular file of
+    the directory's owner, of this user, or of the sharing group."""
     try:
         row = checks.parse(_read(root, marker(root, environment).name))
         forms.check_held_back(row, KINDS)

@@ -86,11 +86,9 @@ def with_record(result: RunResult, record: Record | None) -> RunResult:
 def reconcile(
     result: RunResult, record: Record | None = None, path: Path | None = None, log: bytes = b""
 ) -> RunResult:
-    """A run whose log and record were compared; partial where it cannot be known which figures are
-    right. No number is reported from the record: a log that contradicts itself counts if its record
-    confirms the window, and a record that contradicts both the log and itself is passed over.
-    ``path`` is the record's, and ``log`` the log's content: they are read whole where something
-    disagrees."""
+    """A run whose log and record were compared; partial where it cannot be known which is right. No
+    number is reported from the record: it can only confirm a log's window. Both files, ``path`` and
+    ``log``, are read whole where something disagrees."""
     if record is not None and record["attempt"] != result.attempt:
         record = None
     differing = [] if record is None else list(_differences(result, record))
@@ -114,7 +112,6 @@ def _is_doubtful(
     differing: Sequence[Contradiction],
     columns: Record | None,
 ) -> bool:
-    """Whether nothing shows which figures are right."""
     log_is_odd = any(each.doubt for each in result.contradictions)
     if record is not None and any(each.doubt for each in differing):
         # Whose own figures do not fit is the one that was changed.
@@ -168,7 +165,6 @@ def _contradicts_itself(record: Record) -> bool:
 
 
 def _iterations_in_record(log: bytes, record: Record) -> list[Contradiction]:
-    """Iterations whose time is another in the record's columns."""
     detail = record.get("detail")
     timeline, _ = read_timeline(log)
     if timeline is None or not isinstance(detail, dict):
@@ -300,8 +296,7 @@ def apart(what: str, one: float, by: str, other: float) -> str:
 
 
 def by_how_much(one: Any, other: Any) -> str:
-    """`` (+12.3 %)`` or `` (300 times as much)``, of the first figure against the second; '' where
-    there is no ratio."""
+    """`` (+12.3 %)`` or `` (300 times as much)``, of the first figure against the second; or ''."""
     if not (is_number(one) and is_number(other)) or other == 0:
         return ""
     ratio = one / other
