@@ -91,7 +91,6 @@ def _joined(document: Document, start: int, end: int) -> Ids:
 
 
 def _elsewhere(documents: list[Document], index: int, target: int, rng: random.Random) -> Ids:
-    """Sentences from a random place in another document."""
     other = _below(rng, len(documents) - 1)
     document = documents[other + (other >= index)]
     start = _below(rng, len(document))

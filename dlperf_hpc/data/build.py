@@ -55,14 +55,14 @@ def build(
     workers: int = 1,
     advance: Advance = lambda *_: None,
 ) -> dict[str, Any]:
-    """Prepare ``inputs`` into the new directory ``out``; what its manifest says, and the time.
-    ``out`` is made elsewhere and gets its name when it is complete. DataError for text that will
-    not do, or if ``out`` is there and not empty. Fewer than ``workers`` do it where a login node
-    allows no more: the same files, later."""
+    """Prepare ``inputs`` into the new directory ``out``, which gets its name when complete; its
+    manifest's content, and the time. DataError for text that will not do, or if ``out`` is there
+    and not empty. A login node's limits may leave fewer than ``workers``."""
     start = time.monotonic()
     files = corpus.text_files(inputs)
     with _new_directory(out) as directory:
-        count = shard_count or _shards_for(files)
+        total = sum(map(os.path.getsize, files))
+        count = shard_count or min(_MOST_SHARDS, max(1, -(-total // _SHARD_BYTES)))
         advance("reading the text", 0, count)
         spools, documents = corpus.spool(files, whole_files, count, directory)
         digest, size = _tokenizer(settings, words, spools, directory, advance)
@@ -83,11 +83,6 @@ def build(
 def _entry(directory: Path, file: Made) -> dict[str, Any]:
     entry = {key: value for key, value in asdict(file).items() if key != "name"}
     return {"bytes": (directory / file.name).stat().st_size, **entry}
-
-
-def _shards_for(files: Sequence[Path]) -> int:
-    total = sum(map(os.path.getsize, files))
-    return min(_MOST_SHARDS, max(1, -(-total // _SHARD_BYTES)))
 
 
 @contextmanager
@@ -114,7 +109,6 @@ def _tokenizer(
     directory: Path,
     advance: Advance,
 ) -> tuple[str | None, int]:
-    """Leaves the tokenizer in the directory; its digest and number of tokens."""
     if settings.format == "jsonl":
         return None, 0
 

@@ -53,9 +53,8 @@ def write_indexed(path: Path, documents: Sequence[Array], vocab: int) -> None:
 
 
 class IndexedShard:
-    """One pair of files as a stream of tokens, cut into samples of T tokens and their successors.
-    Documents follow each other as they lie in the file, so a sample may span several; sample k
-    begins at token k * T, and the last token of its labels is the first of sample k + 1."""
+    """One pair of files as a stream of tokens, cut into samples of T tokens and their successors:
+    sample k begins at token k * T, and may span several documents."""
 
     def __init__(self, path: Path, layout: SampleLayout) -> None:
         """``path`` is the .bin. Reads the index. DataError if the two do not belong together."""
@@ -140,9 +139,8 @@ class Shard(Protocol):
 
 def find(data_path: str, folder: bool = False) -> list[Path]:
     """Files of samples in a directory, or those a pattern matches, by name. DataError if none.
-    Environment variables and ~ are expanded; an .idx stands for its .bin. Of a directory: the files
-    that its manifest names, or all but hidden ones and those of ``_BESIDE``; with ``folder`` it is
-    itself what is found."""
+    Environment variables and ~ are expanded; an .idx stands for its .bin. A directory has the files
+    of its manifest, or all but ``_BESIDE``; with ``folder`` it is what is found."""
     expanded = os.path.expanduser(os.path.expandvars(data_path))
     if folder:
         return [Path(expanded)]
@@ -276,10 +274,8 @@ def manifest_files(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def vouches(content: Mapping[str, Any], file: Path, vocab: int) -> bool:
-    """True if the manifest speaks for this file as it is, and its ids are below ``vocab``. It does
-    if the file is no younger than the manifest, which is written last; otherwise every value has to
-    be looked at. DataError if the file has not the size that the manifest names: a TFRecord file
-    that was cut between two records looks whole."""
+    """True if the manifest speaks for this file as it is (no younger than the manifest), and its
+    ids are below ``vocab``. DataError if the file has not the size that the manifest names."""
     entry = manifest_files(content).get(file.name)
     if not isinstance(entry, dict):
         return False

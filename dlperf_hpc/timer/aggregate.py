@@ -295,9 +295,8 @@ def device_facts() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RankWindow(RankTimes):
-    """One process's window. ``losses`` has None where no loss was given; ``samples`` of each
-    iteration, None where its number is not known; ``data_wait_s`` is None for a loop that has its
-    data from elsewhere than the Timer."""
+    """One process's window. ``losses`` has None where no loss was given, ``samples`` where the
+    number is not known; ``data_wait_s`` is None for a loop with data from elsewhere."""
 
     losses: list[float | None]
     samples: list[int | None]
@@ -401,8 +400,7 @@ def kept(loss: Any) -> Any:
 
 
 class Sizes:
-    """Sizes of batches, where the first batch shows that the first dimension of what it holds is
-    its size: the ``usual`` one."""
+    """Sizes of batches; ``usual`` is the first's, if the first dimension of what it holds."""
 
     def __init__(self, usual: int | None) -> None:
         self._usual, self._first = usual, True

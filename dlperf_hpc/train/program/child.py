@@ -253,7 +253,6 @@ class ProgramWatch:
         return replace(self._ended(code, utc(died + _SKEW_S)), died=died)
 
     def _read(self) -> bool:
-        """Take what there is to read; False at the end of it."""
         try:
             data = os.read(self.child.output, _PIECE)
         except BlockingIOError:
@@ -337,9 +336,8 @@ class ProgramWatch:
             self._end(SIGNAL, self._from_outside(), _GRACE_OUTSIDE_S)
 
     def _end(self, why: str, reason: str, grace_s: float) -> None:
-        """End the program, kindly at first, unless it has just ended by itself. One that
-        hangs prints where it stands, if its Python's faulthandler is on: SIGABRT goes to all of its
-        processes."""
+        """End the program, kindly at first, unless it has just ended. One that hangs prints where,
+        by SIGABRT, if its faulthandler is on."""
         if self.child.poll() is not None:
             return
         self._why, self._reason, self._stopped = why, reason, utc()
@@ -358,7 +356,6 @@ class ProgramWatch:
         self._obey()
 
     def _obey(self) -> None:
-        """Do what one of the supervisors asks for."""
         stop = supervision.read_stop(self.folder)
         if stop is None:
             if self._another_port_is_named():
@@ -401,8 +398,7 @@ class ProgramWatch:
         return self.output.count >= lines + _LINES_BEHIND or now > since + _SECONDS_BEHIND
 
     def _hangs(self, now: float) -> bool:
-        """Whether the program has reported no new iteration for too long. Of one that has reported
-        none it is only known where its format is, and where no other rank has reported one."""
+        """Whether the program has reported no new iteration for too long, in a known format."""
         measure, limits = self.manifest.measure, self.manifest.limits
         if self._seen is None:
             waited = self.program.read.has_iterations and not self.output.progress.timed
@@ -416,7 +412,6 @@ class ProgramWatch:
         return f"after {time.monotonic() - self.started:.0f} s{at}"
 
     def _drain(self) -> None:
-        """Read what is still in the pipe; what the program left behind may hold it open."""
         deadline = time.monotonic() + _DRAIN_S
         while time.monotonic() < deadline:
             before = self.output.count
@@ -457,8 +452,7 @@ class ProgramWatch:
         return ended_badly(code, self.output, self.port if self.last else None)
 
     def _is_signalled(self) -> bool:
-        """Whether SIGTERM comes to this process too: Slurm sends it to each process of a step, in
-        any order."""
+        """Whether SIGTERM comes to this process too: Slurm sends it to each process of a step."""
         deadline = time.monotonic() + _SAME_SIGNAL_S
         while signal.SIGTERM not in self.signals and time.monotonic() < deadline:
             time.sleep(0.01)

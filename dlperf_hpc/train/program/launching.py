@@ -159,8 +159,7 @@ def _numbers(text: str, whole: str) -> list[str]:
 
 
 def port_of(launch: str) -> int:
-    """A port for the ranks of a launch to meet at: the same on all of them, without a word between
-    them, and below those that the kernel gives away itself."""
+    """A port for the ranks of a launch: the same on all, below those that the kernel gives away."""
     try:
         highest = int(_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -336,8 +335,7 @@ def packages_of(words: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _file(workdir: str, command: Command) -> dict[str, Any]:
-    """The program's file (a module's is that which Python would find in ``workdir``), and its
-    digest."""
+    """The program's file (a module's as Python would find it in ``workdir``), and its digest."""
     own = command.argv[len(command.argv) - (command.own or len(command.argv)) :]
     script = next((word for word in own if word.endswith((".py", ".sh"))), own[0])
     if "-m" in own[:-1]:

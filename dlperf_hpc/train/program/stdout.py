@@ -43,9 +43,8 @@ _NUMBER = re.compile(r"[0-9]{1,18}")  # of an iteration
 
 
 class _Watched(ReadingBuilder):
-    """A builder that knows how far the iterations are, beyond its room too, and a bad loss.
-    ``moves`` is how many lines had another number than the one before, ``anew`` whether the numbers
-    have begun again."""
+    """A builder that knows how far the iterations are and a bad loss. ``moves`` counts lines with a
+    new number, ``anew``: the numbers began again."""
 
     def __init__(self, declared: Format) -> None:
         super().__init__(declared)
@@ -161,8 +160,7 @@ class ProgramOutput:
 
     def take(self, data: bytes) -> None:
         """Add what was just read from the program. OSError if the file takes no more. A carriage
-        return ends a line too: a progress bar draws each state behind one. A state has the moment
-        at which it came, not that of the carriage return behind it, which begins the next state."""
+        return ends a line too: each state of a bar has the moment at which it came."""
         now = utc()
         if self._returned and data.startswith(b"\n"):
             data = data[1:]  # the second byte of an end of line
@@ -233,8 +231,7 @@ class ProgramOutput:
 
 @dataclass(frozen=True)
 class End:
-    """How the child ended: ``status`` is None where nothing failed; ``died`` is when (s since
-    1970)."""
+    """How the child ended: ``status`` is None where nothing failed; ``died`` is in s since 1970."""
 
     code: int
     why: str = ""

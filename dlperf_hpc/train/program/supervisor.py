@@ -171,7 +171,6 @@ class Supervisor:
         return self._supervise(manifest, attempt, program, where, limit_s)
 
     def _take(self, attempt: Attempt, limit_s: float) -> None:
-        """Begin the log, or find that another attempt has: AttemptError."""
         if self.rank == 0:
             if busy := take_log(attempt, limit_s):
                 raise AttemptError(busy)
@@ -307,8 +306,7 @@ class Supervisor:
                 append_line(path, write_line("note", {"text": text}))
 
     def _together(self, attempt: Attempt, folder: Path) -> None:
-        """Wait a little until all supervisors have said how theirs ended: what the first one to
-        leave takes with it can say nothing more."""
+        """Wait a little until all supervisors have said how theirs ended."""
         deadline = time.monotonic() + _TOGETHER_S
         while time.monotonic() < deadline and not self.signals:
             ended = len(list(folder.glob("rank*.end.json")))

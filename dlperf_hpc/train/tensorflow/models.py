@@ -259,10 +259,9 @@ def layer_seed(seed: Tensor, number: int) -> Tensor:
 
 
 def dropout(x: Tensor, rate: float, seed: Tensor, site: int) -> Tensor:
-    """``x`` with each element 0 with probability ``rate``, the others scaled to keep the mean.
-    float32 in and out: in bfloat16 0.1 would be 0.1016, and the scale too small by as much. The
-    same seed [2] and ``site`` (a number within the layer) drop the same again, as recomputation
-    must. Nothing is dropped without a seed: models hold no random state."""
+    """``x`` with each element 0 with probability ``rate``, the others scaled to keep the mean, in
+    float32: bfloat16 would round both. One seed [2] and ``site`` (a number within the layer) always
+    drop alike, as recomputation must; without a seed nothing is dropped."""
     x = tf.cast(x, tf.float32)
     if rate == 0 or seed is None:
         return x
@@ -352,9 +351,8 @@ class MlmHead(Module):
 
 class BertForPreTraining(Module):
     """BERT with both of its pre-training heads; calling it gives the loss to be minimised.
-    ``compute`` is the dtype of matrix products: float32, bfloat16 or float16; variables are float32
-    always. A new model holds the initial values that the PyTorch form describes (other random
-    numbers than PyTorch's): those of ``seed``."""
+    ``compute`` is the dtype of matrix products; variables are float32 always, initial values of
+    ``seed`` as the PyTorch form describes them."""
 
     def __init__(self, config: BertConfig, compute: str = "float32", seed: int = 0) -> None:
         super().__init__()
@@ -383,8 +381,7 @@ class BertForPreTraining(Module):
         seed: Tensor | None = None,
     ) -> Tensor:
         """Mean MLM cross-entropy over the masked positions + mean NSP cross-entropy: a scalar,
-        float32 always. Arguments as for the PyTorch form; ``seed`` [2], int32, is dropout's:
-        without one nothing is dropped."""
+        float32. Arguments as for the PyTorch form; dropout has ``seed`` [2], int32, or is off."""
         rows = self.encode(input_ids, segment_ids, input_mask, seed)
         tokens, hidden = input_ids.shape[1], self._config.hidden
         masked = tf.gather(rows, _flat(masked_lm_positions, tokens))

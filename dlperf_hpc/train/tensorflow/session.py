@@ -151,10 +151,9 @@ def device_facts(devices: Devices) -> dict[str, Any]:
 
 
 class TensorflowSession(Resumable):
-    """The half of a :class:`dlperf_hpc.train.session.Session` that no TensorFlow back end does its
-    own way. One that derives from it writes :meth:`join`, :meth:`make_replicas`,
-    :meth:`step_functions` and :meth:`close`. ``model`` is built within what :meth:`join` returns;
-    ``variables`` are what is trained of it."""
+    """The half of a :class:`dlperf_hpc.train.session.Session` that all TensorFlow back ends share.
+    A subclass writes :meth:`join`, within which ``model`` is built, :meth:`make_replicas`,
+    :meth:`step_functions` and :meth:`close`; ``variables`` are what is trained."""
 
     def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
         self.case = case
@@ -191,9 +190,8 @@ class TensorflowSession(Resumable):
         raise NotImplementedError
 
     def step_functions(self) -> tuple[Any, Any]:
-        """Two new functions. One of a micro-batch that does not end an accumulation, and of its
-        place: 0 for the one that begins it, else 1. The other of one that does, and of the learning
-        rate for the optimizer's step. Both give the loss."""
+        """New functions of a micro-batch and its place (0 for an accumulation's first, else 1), and
+        of an accumulation's last with the learning rate. Both give the loss."""
         raise NotImplementedError
 
     def distribute(self, batches: list[dict[str, Any]]) -> Any:
@@ -224,7 +222,9 @@ class TensorflowSession(Resumable):
         if place + 1 < self.case.accumulation:
             self._loss = self._micro_step(inputs, min(place, 1))
             return
-        self._loss = self._last_step(inputs, self._learning_rate())
+        update = self._micro_steps // self.case.accumulation - 1
+        rate = learning_rate(self.case.optimizer.lr, self.case.schedule, update)
+        self._loss = self._last_step(inputs, self._rate_tensor(rate))
         self._optimizer_steps += 1
 
     def _rehearse(self) -> None:
@@ -235,10 +235,6 @@ class TensorflowSession(Resumable):
         self._last_step(self._inputs, self._rate_tensor(0.0))
         for replica in self.replicas:
             replica.reset()
-
-    def _learning_rate(self) -> Any:
-        update = self._micro_steps // self.case.accumulation - 1
-        return self._rate_tensor(learning_rate(self.case.optimizer.lr, self.case.schedule, update))
 
     def _rate_tensor(self, value: float) -> Any:
         """A tensor, since of numbers each would be traced anew; the last one, if it will do."""

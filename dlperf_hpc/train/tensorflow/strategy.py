@@ -121,7 +121,6 @@ class StrategySession(TensorflowSession):
         return self.strategy.experimental_distribute_values_from_function(own)
 
     def _own(self) -> Replica:
-        """The replica that is being traced."""
         context = tf.distribute.get_replica_context()
         number = int(tf.get_static_value(context.replica_id_in_sync_group))
         return self._replicas[number % len(self._replicas)]

@@ -30,9 +30,8 @@ def build(config: LlamaConfig, _: object) -> nn.Module:
 
 
 def rotation(config: LlamaConfig, tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, float32 [T, 1, d / 2], of the angles by which positions 0..T-1 are turned:
-    position times frequency theta^(-2i/d) (RoFormer, arXiv:2104.09864), scaled as in Llama 3.1
-    (``apply_scaling`` of Meta's ``llama_models``)."""
+    """Cosine and sine, float32 [T, 1, d / 2], of the angles of positions 0..T-1: position times
+    theta^(-2i/d) (RoFormer, arXiv:2104.09864), scaled as by Llama 3.1's ``apply_scaling``."""
     size = config.hidden // config.heads
     exponents = torch.arange(0, size, 2, dtype=torch.float32, device=device) / size
     frequencies = 1.0 / config.rope_theta**exponents

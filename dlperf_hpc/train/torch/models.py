@@ -204,10 +204,9 @@ def _gather(hidden: Tensor, positions: Tensor) -> Tensor:
 
 
 class CausalModel(nn.Module):
-    """What language models have in common that predict the next token: the loss over ``layers``,
-    whose output ``final_norm`` normalises and the weight of the head scores. One that derives from
-    it sets ``config``, ``word`` (the embedding), ``layers`` and ``final_norm``, and writes
-    :meth:`decode`; ``forward`` gives the loss to be minimised."""
+    """What models that predict the next token have in common. A subclass sets ``config``, ``word``
+    (the embedding), ``layers`` and ``final_norm``, and writes :meth:`decode`; ``forward`` gives the
+    loss to be minimised."""
 
     config: Gpt2Config | LlamaConfig
     word: nn.Embedding
@@ -286,8 +285,7 @@ class Gpt2(CausalModel):
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     """Mean over the rows of scores [N, V] whose label [N] is not -100, computed in float32. In
-    eager mode the backward pass writes the gradient over ``scores``: give it nothing that is used
-    elsewhere. It cannot run twice, and says so."""
+    eager mode the backward pass, which runs once, writes the gradient over ``scores``."""
     if torch.compiler.is_compiling():
         # The compiler fuses what is written out: no float32 copy of the scores is ever stored.
         return F.cross_entropy(scores.float(), labels, ignore_index=IGNORED)
@@ -326,6 +324,5 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def _parts(scores: Tensor) -> Iterator[slice]:
-    """Rows of [N, V] that are widened together."""
     step = max(1, _WIDENED // scores.shape[1])
     return (slice(start, start + step) for start in range(0, scores.shape[0], step))
