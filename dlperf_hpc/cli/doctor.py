@@ -76,7 +76,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _gpu(arguments: argparse.Namespace) -> int:
-    """The acceptance checks, on this machine and by this Python; the exit code."""
     from dlperf_hpc.acceptance.pack import TABLE, as_json, failed, run_pack
 
     if arguments.spec is not None:

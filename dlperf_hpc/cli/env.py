@@ -57,7 +57,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _recipes() -> dict[str, str]:
-    """The recipes' names, and the sentence that each begins with."""
     heads = {
         file.stem: file.read_text(encoding="utf-8").partition("\n")[0].lstrip("# ")
         for file in sorted(folder("requirements").glob("*.txt"))

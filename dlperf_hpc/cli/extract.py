@@ -141,7 +141,6 @@ def _extract(arguments: argparse.Namespace) -> int:
 
 
 def _some_unread(found: Gathered) -> bool:
-    """Whether a log was not read that is none of those that count."""
     from dlperf_hpc.reporting.extraction import counted_logs
 
     rest = [name for name in (*found.unrecognised, *found.programs) if not _is_log(name)]
@@ -179,7 +178,6 @@ def _as_given(log_dir: str, log: str) -> str:
 
 
 def _save(arguments: argparse.Namespace, extract: Extract) -> str:
-    """Write a table; its path. LedgerError if it cannot be written."""
     from dlperf_hpc.files import make_output_directory, write_atomically
     from dlperf_hpc.records import ownership
 

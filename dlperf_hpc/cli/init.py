@@ -63,7 +63,6 @@ def _init(arguments: argparse.Namespace) -> int:
 
 
 def _copy(source: Path, target: Path) -> bool:
-    """Copy a file to a place where none is; False if one is there."""
     from dlperf_hpc.files import make_output_directory, write_once
 
     with raising(SiteError, f"{target}: cannot be written"):

@@ -29,7 +29,6 @@ def needs(cases: Iterable[Case]) -> Mapping[Case, Memory | None]:
 
 
 def _alike(found: Mapping[Case, Memory | None]) -> dict[tuple[str, Memory | None], str]:
-    """The topologies on which a series of cases needs as much."""
     groups: dict[tuple[str, Memory | None], list[str]] = {}
     for case, need in found.items():
         groups.setdefault((case.series, need), []).append(str(case.topology))

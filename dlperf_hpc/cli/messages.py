@@ -35,13 +35,6 @@ _TOO_OLD = (
 )
 
 
-def _not_installed(module: str) -> str:
-    return (
-        f"{sys.executable} has no {module}, which this verb needs: install dlperf_hpc there without"
-        " --no-deps, or use the Python of the login node (a framework's environment needs no verbs)"
-    )
-
-
 def usage_error(where: str, message: str, hint: str | None = None) -> SpecError:
     """The error to raise for one wrong thing on the command line. ``where`` is the option or
     argument (``--seq-len``), ``hint`` what to write in its place."""
@@ -74,10 +67,9 @@ def print_json(value: Any) -> None:
 def entry(
     verb: Verb, parser: Callable[[], argparse.ArgumentParser], one_thread: bool = False
 ) -> Callable[..., int]:
-    """The ``main`` of a verb: from its arguments to its exit code. ``one_thread``: numpy's OpenBLAS
-    starts one thread per core when numpy is imported, unless OPENBLAS_NUM_THREADS says otherwise;
-    where a login node limits processes, these threads end Python. A verb that submits jobs leaves
-    the variable alone, since the jobs would inherit it."""
+    """The ``main`` of a verb: from its arguments to its exit code. ``one_thread`` keeps numpy's
+    OpenBLAS from starting a thread per core, which a login node's limits may forbid; not for verbs
+    that submit jobs, which would inherit the variable."""
 
     def main(argv: Sequence[str] | None = None) -> int:
         if one_thread:
@@ -110,7 +102,11 @@ def run(verb: Verb, parser: argparse.ArgumentParser, argv: Sequence[str] | None)
     except ModuleNotFoundError as error:
         if error.name not in _DEPENDENCIES:
             raise
-        say(f"error: {_not_installed(error.name)}")
+        say(
+            f"error: {sys.executable} has no {error.name}, which this verb needs: install"
+            " dlperf_hpc there without --no-deps, or use the Python of the login node (a"
+            " framework's environment needs no verbs)"
+        )
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)

@@ -442,7 +442,6 @@ def resolve_run(ledger: Ledger, text: str) -> Run:
 
 
 def _ambiguous(what: str, offered: Sequence[Run]) -> SpecError:
-    """The error of a text that names no run, or several."""
     listed = "".join(f"\n  {run.id}" for run in offered[:_MOST_LISTED])
     if len(offered) > _MOST_LISTED:
         listed += f"\n  ... {len(offered)} in all"

@@ -82,7 +82,6 @@ def taken_by_default(engine: Engine) -> set[str]:
 def _not_taken(
     arguments: argparse.Namespace, results: Sequence[RunResult], root: Path
 ) -> submission.UnresolvedRuns:
-    """The selected runs that ended badly and that this command leaves alone."""
     typed = [("--only", text) for text in arguments.only] + [("--run", t) for t in arguments.run]
     options = "".join(f" {option} {shlex.quote(text)}" for option, text in typed)
     selected = _selected(arguments, results)

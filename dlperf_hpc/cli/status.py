@@ -145,7 +145,6 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _print(collection: Collection, directory: Path, lines: Sequence[str]) -> None:
-    """The table of a sweep's runs, a line on the job that reports at its end, and further ones."""
     from dlperf_hpc.reporting.run_states import print_status
 
     name = messages.shortest(directory)
@@ -157,8 +156,6 @@ def _print(collection: Collection, directory: Path, lines: Sequence[str]) -> Non
 
 @dataclass
 class _Pace:
-    """How fast runs end while somebody watches."""
-
     every_s: float
     began: float = field(default_factory=time.time)
     ended_before: int | None = None

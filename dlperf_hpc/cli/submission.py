@@ -306,9 +306,8 @@ def wait_and_report(
     nothing: str, left: Callable[[], Mapping[str, int]], arguments: argparse.Namespace,
 ) -> int:  # fmt: skip
     """Report what was submitted, and with ``--wait`` follow it to the end; the exit code.
-    ``nothing`` is what is said if there was nothing to submit. ``left`` is asked then: how many
-    runs, by status, ended badly and are left alone. With ``--report`` the job that reports at the
-    end is submitted when all arrays are."""
+    ``nothing`` is what is said if there was nothing to submit; ``left`` then gives the runs left
+    alone, by status. ``--report`` submits its job when all arrays are."""
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.submit import submit_in_waves
 

@@ -74,7 +74,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _value(text: str) -> Any:
-    """A value of the command line: TOML where it reads as TOML, else the text itself."""
     from dlperf_hpc.sweepfile.tomlfile import parse_toml  # no Python before 3.11 has tomllib
 
     try:
@@ -97,7 +96,6 @@ def _pairs(items: list[str], option: str) -> dict[str, Any]:
 
 
 def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
-    """The sweep with the cases that every ``--only`` lets through."""
     cases = list(sweep.cases)
     for item in only:
         if "=" in item:
@@ -330,7 +328,6 @@ def _plan_texts(
 def _planned(
     array: Array, script: str | None, children: Mapping[tuple[str, str], str]
 ) -> dict[str, Any]:
-    """An array of the plan, for scripts."""
     from dlperf_hpc.engines.plan import node_hours
 
     row = {
@@ -416,17 +413,12 @@ def _try_log(sweep: Sweep, path: Path, as_json: bool) -> int:
         messages.print_json(fields)
     else:
         for name, value in fields.items():
-            for line in _listed(value):
-                print(f"{name:9}  {visible(str(line))}")
+            for line in value if isinstance(value, list) else [value]:
+                if line is not None:
+                    print(f"{name:9}  {visible(str(line))}")
     if trial.reading is None:
         _show_last_lines(source, table)
     return 0 if trial.result.rates else 1
-
-
-def _listed(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return value
-    return [] if value is None else [value]
 
 
 def _first_of_a_program(sweep: Sweep) -> Case:

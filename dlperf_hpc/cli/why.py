@@ -66,8 +66,6 @@ def _decided(seen: _Evidence) -> str:
 
 @dataclass(frozen=True)
 class _Evidence:
-    """All that is known of one run; what is slow to find is looked for when it is asked for."""
-
     ledger: Ledger
     run: Run
     result: RunResult
@@ -253,13 +251,11 @@ class _Evidence:
 
     @property
     def _is_read(self) -> bool:
-        """Whether anything was read of a program's lines."""
         window = self.figure.external
         timed = window is not None and window.basis == "timer"
         return timed or (self.read is not None and self.read.reading is not None)
 
     def _of_program(self, read: Any) -> Iterator[str]:
-        """By what a program's figure was read."""
         window = self.figure.external
         if not self._is_read:
             yield nothing_fits(read.table)
@@ -293,7 +289,6 @@ _OF_MANY_RUNS = ("too-few-repeats",)
 
 
 def _exit_codes(codes: Sequence[int | None]) -> Iterator[str]:
-    """A text for each exit code, with the ranks that had it."""
     groups: dict[str, list[str]] = {}
     for rank, code in enumerate(codes):
         groups.setdefault("not known" if code is None else str(code), []).append(str(rank))
@@ -302,7 +297,6 @@ def _exit_codes(codes: Sequence[int | None]) -> Iterator[str]:
 
 
 def _chosen_by(table: ReadTable) -> str:
-    """By what a program's lines were taken to be in a format."""
     if table.tells_format:
         return "which its table tells"
     return "which its table names" if table.format else "which its lines show"
