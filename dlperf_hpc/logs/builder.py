@@ -93,14 +93,10 @@ class ReadingBuilder:
         printed: float | str | None = None,
         **figures: float | str | None,
     ) -> None:
-        """Add an iteration that is done.
-
-        ``iteration`` is how many iterations are done; ``stamp`` is in seconds; ``printed`` is the
-        line's own figure, in the unit of ``Format.printed``; ``figures`` are other fields of a
-        :class:`~dlperf_hpc.logs.scanned.LogStep`. Text is turned into numbers here: a number that
-        is not finite is left out, and a speed or a time that is not positive is noted, because it
-        cannot be a measurement.
-        """
+        """Add an iteration: ``iteration`` are done; ``stamp`` is in seconds, ``printed`` the line's
+        own figure in the unit of ``Format.printed``, ``figures`` are other fields of a
+        :class:`~dlperf_hpc.logs.scanned.LogStep`. A number that is not finite is left out; a speed
+        or a time that is not positive is noted, because it cannot be a measurement."""
         if not self.has_room(1):
             if "full" not in self.state:
                 self.state["full"] = True
@@ -136,8 +132,7 @@ class ReadingBuilder:
 
     def count(self, line: Line, name: str, value: float | str) -> None:
         """Add how much was trained, or was to be; ``name`` is one of ``COUNTS``. What is no such
-        number is left out: a total that nothing bears out is told as such. Of those that belong
-        to one total only the last of a name is kept."""
+        number is left out. Of those that belong to one total only the last of a name is kept."""
         number, known = _number(value), self.state.setdefault("counts", {})
         if name not in COUNTS or number is None or number < 0:
             return
@@ -202,9 +197,8 @@ class ReadingBuilder:
             self.fact(line, name, value)
 
     def later_epoch(self, line: Line, epoch: str) -> bool:
-        """Whether a line is of another epoch than the first printed one, in a program whose bars or
-        numbers of different epochs cannot be put one behind the other. Such a line is noted once,
-        and not to be read: another epoch is no other run."""
+        """Whether a line is of another epoch than the first printed one, where iterations of
+        different epochs cannot be put in a row. Such a line is noted once, and not to be read."""
         first = self.state.setdefault("epoch", epoch)
         if epoch != first and "later_epochs" not in self.state:
             self.state["later_epochs"] = True
@@ -248,11 +242,9 @@ class ReadingBuilder:
         return True
 
     def over_epochs(self, line: Line, epoch: int, done: int) -> int:
-        """Iterations done since the file began, of a number that begins anew with each epoch.
-
-        Where the log does not state an epoch's iterations (``state["epoch_length"]``), an epoch is
-        taken to have as many as were printed of it, which may be too few: a note names that.
-        """
+        """Iterations done since the file began, of a number that begins anew with each epoch. Where
+        the log does not state ``epoch_length``, an epoch has as many as were printed of it: a note
+        says so."""
         length = self.state.get("epoch_length")
         if length:
             return int(epoch * length + done)
@@ -272,10 +264,9 @@ class ReadingBuilder:
         return before[epoch] + done
 
     def on_one_line(self, done: int, seconds: float) -> float:
-        """The time of step ``done``, ``seconds`` since its run began, on one time line of the file,
-        for clocks that begin at 0 with each run. A run begins where the step is lower than that of
-        the line before; its stamps lie a day behind those of the run before, or else a line with an
-        earlier stamp would be taken for another rank's. Call it before the step is added."""
+        """The time of step ``done``, ``seconds`` since its run began, on one time line of the file.
+        A run begins where the step is lower than that of the line before; its stamps lie a day
+        behind those before it. Call it before the step is added."""
         before = self.last_step()
         if before and before.stamp is not None and done < before.iteration:
             self.state["since"] = before.stamp + _APART_S
@@ -317,7 +308,6 @@ class ReadingBuilder:
 
 
 def _number(value: float | str | None) -> float | None:
-    """A finite number no larger than any program prints, or None."""
     if value is None:
         return None
     try:

@@ -88,8 +88,7 @@ def rank_name(path: str) -> RankName | None:
 
 
 class FileRuns(NamedTuple):
-    """The runs of one file, where that lies, why it has none, and whether its name says which
-    repeat."""
+    """The runs of one file, where it lies, why it has none, and whether its name has a repeat."""
 
     results: tuple[RunResult, ...]
     source: Source
@@ -265,7 +264,6 @@ def _contradict(one: RunResult, other: RunResult) -> bool:
 
 
 def _digest(source: Source) -> str:
-    """A digest of a log's bytes, not compressed; its name, if they cannot be read to their end."""
     digest = hashlib.sha256()
     try:
         for block in blocks(source):
@@ -315,14 +313,12 @@ def with_missing_settings(results: Sequence[RunResult]) -> list[RunResult]:
 
 
 def _case(result: RunResult) -> ObservedCase | None:
-    """The case of a run that another program logged; None of any other run."""
     if isinstance(result.run, ObservedRun) and not result.launch:
         return result.run.case
     return None
 
 
 def _but(case: ObservedCase, part: str) -> tuple[Any, ...]:
-    """What a series has in common, without one of its parts."""
     parts = [getattr(case, name) for name in _PARTS if name != part]
     return (case.framework, *parts, case.tags)
 

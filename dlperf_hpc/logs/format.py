@@ -33,6 +33,7 @@ __all__ = [
     "Groups",
     "Line",
     "LinePattern",
+    "is_not_split",
     "whole",
 ]
 
@@ -71,14 +72,14 @@ class LinePattern:
     with ``power`` in thousands (K) or more, ``memory_gib``, ...), ``total``, a figure of the whole
     run that is called ``name`` and is in ``unit``, settings by their names in ``FACTS``, and time
     stamps by their names in ``CLOCKS``. ``clock`` names the stamp that stands before what the
-    pattern finds. Settings are ``held`` back if any program may print them so. Figures of a line
-    ``ahead``, the iteration's number among them, belong to the speed that one of the next lines
-    prints. A speed that is a mean over the last ``window`` iterations is read at multiples of
-    ``window`` alone. A line with a ``pause`` tells that the program did that instead of training
-    (``in_speed``: in the time of the speeds that it prints). A line with a ``note`` is only noted,
-    one that is ``passed_over`` is another format's. ``take`` does what a pattern cannot say with
-    the line and its groups. ``find`` looks for a pattern that is not one of Python's: it gives a
-    text's groups, None if there is nothing to be found.
+    pattern finds. Settings are ``held`` back if any program may print them so; groups that are
+    ``kept`` only go into the builder's state. Figures of a line ``ahead``, the iteration's number
+    among them, belong to the speed that one of the next lines prints. A speed that is a mean over
+    the last ``window`` iterations is read at multiples of ``window`` alone. A line with a ``pause``
+    tells that the program did that instead of training, behind iteration ``after`` if it has such a
+    group (``in_speed``: in the time of the speeds that it prints). A line with a ``note`` is only
+    noted, one that is ``passed_over`` is another format's. ``take`` does what a pattern cannot say
+    with the line and its groups. ``find`` gives a text's groups, or None, in place of a pattern.
 
     Lines that follow each other are taken apart by one call, if the pattern finds each of them, and
     ``usual``, which is given the builder and the lines' groups, is true. If it is not, ``take``
@@ -90,6 +91,7 @@ class LinePattern:
     pattern: str = ""
     clock: str = ""
     held: bool = False
+    kept: bool = False
     name: str = "total"
     unit: Unit = Unit.SAMPLES_PER_S
     note: str = ""
@@ -132,8 +134,7 @@ class LinePattern:
         return self._many.findall(text) if self.pattern and self.find is None else ()
 
     def columns(self, found: Found) -> Columns | None:
-        """The groups of lines; None if only some of the lines have a group, or if such lines are
-        read one by one."""
+        """The groups of lines; None if some lack a group, or if such lines are read one by one."""
         if not self.at_once:
             return None
         names = self._many.groupindex
@@ -219,9 +220,12 @@ class LinePattern:
     def _add(
         self, line: Line, builder: ReadingBuilder, groups: Mapping[str, str], before: str
     ) -> None:
-        """What a line states."""
         if self.pause:
-            builder.pause(line, self.pause, printed=self.in_speed)
+            after = groups.get("after")
+            builder.pause(line, self.pause, after=after, printed=self.in_speed)
+            return
+        if self.kept:
+            builder.state |= groups
             return
         if self.ahead:
             if _NUMBERS & groups.keys():
@@ -241,7 +245,6 @@ class LinePattern:
     def _add_step(
         self, line: Line, builder: ReadingBuilder, groups: Mapping[str, str], before: str
     ) -> None:
-        """The iteration that a line prints."""
         if "only_epoch" in groups and builder.later_epoch(line, groups["only_epoch"]):
             return
         of_this = builder.ahead.pop("of", line.rank) == line.rank
@@ -261,7 +264,6 @@ class LinePattern:
     def _figures(
         self, line: Line, builder: ReadingBuilder, groups: Mapping[str, str], before: str
     ) -> dict[str, Any]:
-        """An iteration's figures by their names, those that a line prints."""
         figures: dict[str, Any] = {}
         if _NUMBERS & groups.keys():
             figures["iteration"] = _iteration(line, builder, groups)
@@ -288,7 +290,6 @@ def _iteration(line: Line, builder: ReadingBuilder, groups: Mapping[str, str]) -
 
 
 def _setting(name: str, text: str) -> str:
-    """A setting as it is called here, of a text that states it."""
     if name == "precision":
         plain = text.lower().removeprefix("torch.")
         return PRECISIONS.get(plain, plain)
@@ -301,15 +302,13 @@ def whole(texts: Sequence[str], first: int = 0) -> array[int]:
 
 
 def _floats(name: str, texts: Sequence[str]) -> array[float] | None:
-    """A group's numbers; None if one is larger than any program prints, or is no measurement.
-    ValueError if one is no number."""
+    """A group's numbers; None if one cannot be a measurement. ValueError if one is no number."""
     values = array("d", map(float, texts))
     fits = _LEAST.get(name, -HIGHEST) <= min(values) and max(values) <= HIGHEST
     return values if fits and are_finite(values) else None
 
 
 def _repeats_settings(columns: Columns, builder: ReadingBuilder) -> bool:
-    """Whether every line states the settings that the builder has already."""
     return all(
         {builder.latest(name)} == set(map(FACTS[name], set(columns[name])))
         for name in columns
@@ -317,22 +316,23 @@ def _repeats_settings(columns: Columns, builder: ReadingBuilder) -> bool:
     )
 
 
+def is_not_split(builder: ReadingBuilder, _: Columns) -> bool:
+    """Whether each device has the whole model, so that a micro-batch is one device's."""
+    return builder.state.get("split") is False
+
+
 # --- formats
 
 
 @dataclass(frozen=True)
 class Format:
-    """A log format.
-
-    ``evidence`` says what its reader rests on, ``source`` where the lines come from (a file of a
-    public repository). Lines that hold one of the ``literals`` or of the ``facts_literals`` are
-    read by the first of the patterns in ``lines`` that finds something in them. The latter literals
-    are in lines that state settings, and do not make a file one of this format. ``instead`` names,
-    for the docs, what a run's speed is taken from if the lines of an iteration print none.
-
-    The patterns are ``own``, or those that ``module`` has for the format in its ``LINES``: it is
-    imported when the first line is read.
-    """
+    """A log format. ``evidence`` says what its reader rests on, ``source`` where the lines come
+    from (a file of a public repository). Lines that hold one of the ``literals`` or of the
+    ``facts_literals`` are read by the first of the patterns in ``lines`` that finds something in
+    them. The latter literals are in lines that state settings, and do not make a file one of this
+    format. ``instead`` names, for the docs, what a run's speed is taken from if the lines of an
+    iteration print none. The patterns are ``own``, or those in the ``LINES`` of ``module``, which
+    is imported when the first line is read."""
 
     name: str
     title: str

@@ -40,14 +40,11 @@ Progress = Callable[[int, int, int], None]
 
 @dataclass(frozen=True)
 class Gathered:
-    """Runs found, and what was found of no use.
-
-    ``unread`` says of a file, or of a line in it, why it was not read; ``unrecognised`` are
-    files in which no known format was recognised, ``programs`` the names of others with the program
-    that their lines tell and whose speed is not read; ``damaged`` are logs of ours that do not even
-    tell which run they are of, with the reason; ``manifest`` is the sweep's if there is just one,
-    ``base`` what all sweeps agree on if there is nothing else.
-    """
+    """Runs found, and what was found of no use. ``unread`` says of a file, or of a line in it, why
+    it was not read; ``unrecognised`` are files in no known format, ``programs`` the names of those
+    whose lines show a program that is not read; ``damaged`` are logs of ours that do not name their
+    run, with the reason; ``manifest`` is the sweep's if there is just one, ``base`` what all sweeps
+    agree on if there is nothing else."""
 
     results: tuple[RunResult, ...]
     unread: tuple[str, ...] = ()
@@ -85,13 +82,9 @@ def gather(
     progress: Progress = lambda *_: None,
     leave_out: Iterable[Path] = (),
 ) -> Gathered:
-    """Read everything at and below ``paths`` but for ``leave_out``.
-
-    LedgerError if a path is not there, or if there is no log in a known format.
-
-    ``stated`` are facts that the user states of external logs (names of ``logs.scanned.FACTS``);
-    ``cache`` knows the user's own format for them.
-    """
+    """Read everything at and below ``paths`` but for ``leave_out``. LedgerError if a path is not
+    there, or if there is no log in a known format. ``stated`` are the user's facts of external
+    logs, by their names; ``cache`` knows the user's own format for them."""
     for path in paths:
         _check_is_there(path)
     logs = UnmanagedLogs(rule, stated, cache.own_format)
@@ -238,7 +231,6 @@ class UnmanagedLogs:
                 self._ranks.append(RankFile(rank, label, content_of(part), found, bare))
 
     def _unread(self, scanned: Scanned) -> None:
-        """Tell of a file in which no format was recognised."""
         from dlperf_hpc.logs.scanned import no_speed
 
         name, file = scanned.source.name, scanned.file
@@ -287,8 +279,7 @@ class UnmanagedLogs:
         self.results += self.with_figures([store.with_life(result, Path(source.name))], data)
 
     def with_figures(self, results: list[RunResult], data: bytes | None = None) -> list[RunResult]:
-        """The results, with the figures of users' programs where there are any among them;
-        ``data`` is the content of their log."""
+        """The results, those of users' programs with their figures; ``data`` is their log."""
         if not any(PROGRAM in result.facts for result in results):
             return results
         from dlperf_hpc.logs.program_figures import with_figures
@@ -312,8 +303,7 @@ class UnmanagedLogs:
 
 
 def _is_ours(scanned: Scanned) -> bool:
-    """Whether a file is a log of ours, also if it has lines of several formats: that of a user's
-    program."""
+    """Whether a file is a log of ours, also with a user's program's lines of several formats."""
     formats = [reading.format for reading in scanned.file.readings]
     if formats[0] == OUR_OWN or OUR_OWN not in formats:
         return formats[0] == OUR_OWN
@@ -322,14 +312,12 @@ def _is_ours(scanned: Scanned) -> bool:
 
 
 def _head(source: Source) -> bytes:
-    """The first block of a file; nothing where it cannot be read, which is reported already."""
     with contextlib.suppress(LogError):
         return next(iter(blocks(source)), b"")
     return b""
 
 
 def _without_figure(results: Iterable[RunResult]) -> list[str]:
-    """Why a user's program has no figure although its run is ok."""
     silent = [result for result in results if PROGRAM in result.facts and not result.rates]
     if not silent:
         return []
@@ -344,7 +332,6 @@ def _without_figure(results: Iterable[RunResult]) -> list[str]:
 
 
 def _is_record(source: Source) -> bool:
-    """Whether a file is the record of a run of ours."""
     return source.name.endswith(".json") and _head(source).startswith(_RECORD)
 
 
@@ -415,9 +402,7 @@ def _is_manifest(manifest: Path) -> bool:
 def read_sweeps(
     roots: Iterable[Path], places: Mapping[Path, Path]
 ) -> tuple[list[Collection], list[str]]:
-    """Sweeps, and remarks on those that cannot be read or are copies of one that was read before.
-    LedgerError for one that cannot be read if it is among ``places``: if it was only found below
-    them, the rest is reported."""
+    """Sweeps, and remarks on copies and on what cannot be read: LedgerError if of ``places``."""
     sweeps, damaged, copies = [], [], []
     firsts: dict[str, Collection] = {}
     for root in roots:
@@ -439,7 +424,6 @@ def read_sweeps(
 
 
 def _identity(sweep: Collection) -> str:
-    """What a sweep has in common with its copies alone: the token of its first array."""
     arrays = sweep.manifest.arrays if sweep.manifest else ()
     return arrays[0].token if arrays else str(sweep.root)
 
@@ -447,9 +431,8 @@ def _identity(sweep: Collection) -> str:
 def _named_apart(
     sweeps: Sequence[Collection], firsts: Mapping[str, Collection], places: Mapping[Path, Path]
 ) -> list[Collection]:
-    """The sweeps, with their names in the results of each series of which several sweeps measured
-    the same case: these are several measurements, each with a base of its own. A copy is no second
-    measurement: its runs have the name of the sweep that it was made of."""
+    """The sweeps, with their names in the results of each series that several sweeps measured: each
+    measurement has a base of its own. The runs of a copy have the name of its original."""
     measured: Counter[str] = Counter()
     for sweep in firsts.values():
         measured.update({result.run.case.id for result in sweep.results})
@@ -462,7 +445,6 @@ def _named_apart(
 
 
 def _named(sweep: Collection, name: str, series: set[str]) -> Collection:
-    """The sweep, with its name in the results of these series."""
     results = list(sweep.results)
     for at, result in enumerate(results):
         if result.run.case.series in series:

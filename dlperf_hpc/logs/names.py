@@ -156,11 +156,8 @@ class _Part:
 
 
 def facts_of_path(path: PurePath | str) -> tuple[Fact, ...]:
-    """The settings that the path states, in the order of ``FACTS``, all of line 0.
-
-    A name comes once, or where the path contradicts itself once for each value, that of the
-    file's name first. Model names are as written. Never raises.
-    """
+    """The settings that the path states, in the order of ``FACTS``, all of line 0; a name once for
+    each value, the file's name first. Model names are as written. Never raises."""
     stated: dict[str, list[Any]] = {name: [] for name in FACTS}
     for part in _parts(str(path)[-_LONGEST:]):
         for name, value in part.facts:
@@ -171,11 +168,9 @@ def facts_of_path(path: PurePath | str) -> tuple[Fact, ...]:
 
 
 def variant_of_path(path: PurePath | str) -> tuple[str, ...]:
-    """The tags by which variants of a case differ and which are no settings (``zero1``, ``amp``).
-
-    In lower case but for the tags of our own logs, in the order of the path, each once. ``xla``
-    is among them when the path says that it was on. Never raises.
-    """
+    """The tags by which variants of a case differ and which are no settings (``zero1``, ``amp``),
+    in lower case but for those of our own logs, in the order of the path, each once. ``xla`` is
+    among them when it was on. Never raises."""
     parts = _parts(str(path)[-_LONGEST:])
     tags = dict.fromkeys(tag for part in reversed(parts) for tag in part.tags)
     frameworks = [value for part in parts for name, value in part.facts if name == "framework"]
@@ -184,8 +179,7 @@ def variant_of_path(path: PurePath | str) -> tuple[str, ...]:
 
 
 def _topmost(frameworks: list[str]) -> list[str]:
-    """Of frameworks that stand on one another the one that ran the training loop; Horovod alone
-    is one, beside another it only carries its gradients."""
+    """The framework that ran the training loop: Horovod beside another carries gradients alone."""
     kept = [each for each in frameworks if each != "horovod"] or frameworks
     loops = [each for each in kept if each in ("deepspeed", "megatron")]
     if not loops:
@@ -256,7 +250,6 @@ def _is_of_a_model(word: str) -> bool:
 
 
 def _add_own_tag(part: _Part, tag: str) -> None:
-    """Add a tag of our own names: a count (``acc4``), XLA, or what it says."""
     match = _NUMBERED.fullmatch(tag)
     if match is not None and match[1] in _OWN_COUNTS:
         part.state(_COUNTS[match[1]], match[2])
@@ -301,8 +294,7 @@ def _with_above(folders: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _folder(folder: str, model: str | None, names_the_model: bool) -> _Part | None:
-    """A folder by its words, and by its place in DLPerf's layout; None if it is of no layout: if a
-    word is unknown, and there are neither two settings nor a mark of logs."""
+    """A folder by its words, and by its place in DLPerf's layout; None if it is of no layout."""
     part = _read(folder)
     strength = part.strength
     if names_the_model and part.unrecognised and not (strength or part.logs):
@@ -316,7 +308,6 @@ def _folder(folder: str, model: str | None, names_the_model: bool) -> _Part | No
 
 
 def _is_of_another_model(part: _Part, model: str | None) -> bool:
-    """Whether a folder states a model that the file does not, and no framework."""
     own = part.first("model")
     if own is None or part.first("framework") is not None:
         return False
@@ -331,8 +322,7 @@ def _is_framework(folder: str) -> bool:
 
 
 def _model_folder(folder: str, model: str | None) -> _Part:
-    """A folder of an unknown name where DLPerf's layout has the model: ``partial_fc`` is a method
-    if the file names another model."""
+    """A folder where DLPerf's layout has the model, or a method of the file's model."""
     part = _Part(known=1)
     if model and not _same(folder, [model]):
         part.words = [("-".join(_tokens(folder)) or folder, True)]
@@ -349,7 +339,6 @@ def _tokens(text: str) -> list[str]:
 
 
 def _read(text: str) -> _Part:
-    """One component word by word."""
     part, tokens = _Part(), _tokens(text)
     before, end = "", 0
     for match in _TOKEN.finditer(text):
@@ -410,7 +399,6 @@ def _counted(kind: str, tokens: Sequence[str]) -> str:
 
 
 def _kind(token: str) -> str:
-    """What a token counts: ``mbs`` of ``mbs2``."""
     match = _NUMBERED.fullmatch(token)
     return match[1] if match is not None else ""
 
@@ -422,13 +410,11 @@ def _is_megatrons(tokens: Sequence[str]) -> bool:
 
 
 def _is_split(tokens: Sequence[str]) -> bool:
-    """Whether a replica of the model has several devices."""
     return any(_kind(each) in _PARALLEL and each[2:].lstrip("0") != "1" for each in tokens)
 
 
 def _add_unknown(part: _Part, word: str, before: str) -> None:
-    """Add a word that is no setting. A number is none either where it is a date, a time, a job's
-    number or a count of tests, or begins a name."""
+    """Add a word that is no setting, unless it is the number of a date, a time, a job or a test."""
     if word.isdigit():
         stamp = len(word) >= 6 or (len(before) >= 6 and before.isdigit())
         if stamp or before in _NOTHING or not (part.known or part.words):
@@ -439,10 +425,7 @@ def _add_unknown(part: _Part, word: str, before: str) -> None:
 
 
 def _same(model: str, names: Sequence[str]) -> bool:
-    """Whether one of the names is this model's, be it less exactly (``bert``, ``bert_base``).
-
-    The names of ResNet are one model: ``rn50``, ``r50``, ``resnet50``.
-    """
+    """Whether one of the names is this model's, be it less exactly (``bert``, ``rn50``)."""
     key = _key(model)
     return any(key.startswith(each) or each.startswith(key) for each in map(_key, names))
 

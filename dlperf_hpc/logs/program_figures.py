@@ -137,12 +137,9 @@ def with_figures(
     data: bytes | None = None,
     own_format: tuple[str, ReadTable] | None = None,
 ) -> list[RunResult]:
-    """The results, those of users' programs that ended ok with the figure in their lines.
-
-    ``rule`` is the requested window rule; the default has the window of the sweep. ``data`` is the
-    log's content where its path only names it. ``own_format`` is the user's: of lines that fit it,
-    it takes the place of what the sweep says.
-    """
+    """The results, those of users' programs that ended ok with the figure in their lines. ``rule``
+    is the requested window rule, by default the sweep's window. ``data`` is the log's content where
+    its path only names it. The user's ``own_format`` goes before the sweep's."""
     return [
         _with_figure(result, rule, data, own_format)
         if result.status is Status.OK and PROGRAM in result.facts
@@ -171,7 +168,6 @@ def _with_figure(
 def _by_lines(
     result: RunResult, rule: WindowRule, lines: _Lines, own_format: tuple[str, ReadTable] | None
 ) -> _ByLines:
-    """The result with what a program's own lines give."""
     if own_format is not None:
         scanned = _scanned(own_format[1], own_format[0], result.log, lines)
         if scanned.readings:
@@ -193,7 +189,6 @@ def _by_lines(
 
 
 def _scanned(table: ReadTable, name: str, log: str, lines: _Lines) -> ScannedFile:
-    """What a table's formats read in a program's lines."""
     found = _scanner(table, name).scan(log, len(lines.text), [lines.text])
     return replace(
         found,
@@ -203,8 +198,7 @@ def _scanned(table: ReadTable, name: str, log: str, lines: _Lines) -> ScannedFil
 
 
 def _table_of(program: Mapping[str, Any]) -> tuple[ReadTable, str]:
-    """The table by which a log's lines are read, as the log has it, and what is wrong with it: the
-    log may be anybody's."""
+    """The table by which a log's lines are read, as the log has it, and what is wrong with it."""
     try:
         table = read_table_of(program.get("read", {"format": program.get("format", "")}))
     except Misfit as error:
@@ -226,8 +220,7 @@ def nothing_fits(table: ReadTable) -> str:
 
 
 def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence[str]:
-    """Of ``rows`` those with the text that each line has which fits the table's pattern, the last
-    ones; without such the last of all."""
+    """The last of ``rows`` with a text that the table's pattern needs; without one the last."""
     literals: tuple[str, ...] = ()
     for text in filter(None, (table.line, table.total)):
         with contextlib.suppress(PatternError):
@@ -268,7 +261,6 @@ def looked_at(result: RunResult) -> LookedAt:
 
 
 def _read(result: RunResult, scanned: ScannedFile, rule: WindowRule) -> RunResult:
-    """Our result with the figure of what was read in its lines."""
     found = interpret(scanned, (), (), _stated(result.run.case), _effective(rule, result)).results
     if not found:
         return replace(result, status=Status.PARTIAL, reason="its lines give no run")
@@ -314,7 +306,6 @@ def tried(case: Case, table: ReadTable, measure: Measure, source: Source) -> Tri
 
 
 def _signs(table: ReadTable, source: Source) -> Iterator[str]:
-    """What ``fail`` and ``must`` say of a log."""
     if not (table.fail or table.must):
         return
     signs, rest = Signs(table.fail, table.must), b""
@@ -333,7 +324,6 @@ def _signs(table: ReadTable, source: Source) -> Iterator[str]:
 
 
 def _other_settings(case: Any, facts: dict[str, Any]) -> str:
-    """Which setting the program's own lines contradict."""
     for name in _REQUESTED:
         requested, there = getattr(case, name), facts.get(name)
         if requested and there is not None and there != requested:
@@ -348,8 +338,7 @@ def _not_as_requested(result: RunResult, differing: str) -> RunResult:
 
 
 def _stated(case: Any) -> dict[str, Any]:
-    """What the sweep knows of a run. Of ``batch_size`` nothing: it is one replica's, which may have
-    several devices."""
+    """What the sweep knows of a run, but for ``batch_size``: a replica may have several devices."""
     stated = {name: getattr(case.topology, name) for name in ("nodes", "gpus_per_node", "devices")}
     for name in ("accumulation", "global_batch", "precision", "model", "framework"):
         stated[name] = getattr(case, name)
@@ -374,8 +363,7 @@ def _scanner(table: ReadTable, name: str) -> Scanner:
 
 
 def _lines_of(result: RunResult, data: bytes | None) -> _Lines:
-    """A program's own lines in one of our logs, without those that came after we ended it. LogError
-    if the log, which ``data`` may be the content of, cannot be read."""
+    """A program's own lines of a log, up to where we ended it. LogError if it cannot be read."""
     if data is None:
         data = read_bytes(Path(result.log)) or b""
     rows, arrivals = [], {}
@@ -427,8 +415,7 @@ def _with_warning(result: RunResult, text: str) -> RunResult:
 
 
 def _without_number(by_lines: RunResult, timed: TimerReport) -> RunResult:
-    """A Timer that has measured and has no number (the loss was not finite) leaves none to the
-    lines either; one that did not come to its end does."""
+    """A Timer that measured and has no number refutes the lines; an unfinished one does not."""
     reason = f"its Timer has no number: {timed.reason}"
     if timed.status is Status.FAILED:
         return replace(by_lines, status=Status.FAILED, reason=reason, decided_by=LOSS)
@@ -436,8 +423,7 @@ def _without_number(by_lines: RunResult, timed: TimerReport) -> RunResult:
 
 
 def _other_samples(result: RunResult, window: Window) -> str:
-    """That the Timer counts other samples than the sweep requested. An iteration of its is a
-    micro-batch or, of the hook's, an optimizer step; batches that differ are not looked at."""
+    """That the Timer counts other samples than the sweep requested, where all batches are equal."""
     case = result.run.case
     if not isinstance(case, Case) or window.global_batch is None:
         return ""

@@ -74,8 +74,7 @@ def own_name(name: str) -> str:
 
 @lru_cache(maxsize=32)
 def format_of(table: ReadTable, name: str) -> Format:
-    """The format that a table tells; ``name`` is the program's, or the file's. PatternError for a
-    pattern that is none."""
+    """The format of a table; ``name`` is the program's, or the file's. PatternError as above."""
     step = compiled(table.line) if table.line else None
     total = compiled(table.total) if table.total else None
 
@@ -90,7 +89,8 @@ def format_of(table: ReadTable, name: str) -> Format:
     own = [totals]
     if step:
         own.insert(0, LinePattern(table.line, find=step.named, take=read_step))
-    literals = (literal for each in (step, total) for literal in _literals(each))
+    patterns = filter(None, (step, total))
+    literals = (literal for pattern in patterns for literal in fixed_texts(pattern.text))
     return Format(
         name=own_name(name),
         title=f"lines as a table tells them ({name})",
@@ -105,17 +105,11 @@ def format_of(table: ReadTable, name: str) -> Format:
 
 
 def _first(pattern: Pattern | None) -> Callable[[str], Groups | None]:
-    """A search for the figure of a whole run."""
-
     def find(text: str) -> Groups | None:
         figure = pattern.first(text) if pattern else None
         return None if figure is None else {"total": figure}
 
     return find
-
-
-def _literals(pattern: Pattern | None) -> tuple[str, ...]:
-    return fixed_texts(pattern.text) if pattern else ()
 
 
 def _printed(table: ReadTable) -> Printed:
@@ -170,8 +164,7 @@ def _add_step(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Gr
 
 
 def _number(table: ReadTable, line: Line, builder: ReadingBuilder, epoch: int | None) -> int:
-    """The number that a program does not print: in each epoch each process counts its own lines,
-    which come at the multiples of ``each`` from the first iteration's number on."""
+    """The number of a line that prints none: a process's lines come at multiples of ``each``."""
     seen: dict[tuple[int | None, int | None], int] = builder.state.setdefault("lines", {})
     place = line.rank, epoch
     seen[place] = seen.get(place, -1) + 1
@@ -204,7 +197,6 @@ def _whole(text: str | None) -> int | None:
 
 
 def _stamp(text: str) -> tuple[float, Stamps] | None:
-    """Seconds, and on which time line; None for a text that is no time."""
     full = full_stamp(text)
     if full is not None:
         return full, Stamps.ABSOLUTE
@@ -273,8 +265,7 @@ def _of_samples(apart: int, batch: int) -> Iterator[str]:
 
 
 def _of_ranks(steps: LogSteps, first: int, last: int) -> Iterator[str]:
-    """That a rank does fewer iterations than that which counts while this does those of a window
-    after ``first`` up to ``last``."""
+    """That a rank does fewer iterations than the one that counts in its window."""
     done: dict[int, list[tuple[int, float]]] = {}
     for rank, *row in zip(*map(steps.values, ("rank", "iteration", "arrival"))):
         done.setdefault(rank, []).append((row[0], row[1] or 0.0))

@@ -83,6 +83,7 @@ from dlperf_hpc.logs.lineparts import NUMBER, first_of, seconds_of
 from dlperf_hpc.logs.scanned import Counter, LogStep, Stamps
 
 _WHOLE = r"[0-9]{1,15}"
+_UNKNOWN = "a progress bar that does not say what it counts, nor an epoch"
 _RATE = (
     r" +(?P<rate>[0-9]{1,9}(?:\.[0-9]{1,9})?|\?) ?(?P<unit>[A-Za-z]{1,16}/s|s/ ?[A-Za-z]{1,16})"
     r"(?P<rest>\]|, [^\]]{0,2000}\])"
@@ -120,8 +121,7 @@ class Bar(NamedTuple):
 
 
 def bar_of(text: str) -> Bar | None:
-    """The state of a bar in a line; None if there is none, one that is not whole, or one that
-    counts no iterations."""
+    """The state of a bar in a line; None if there is none that is whole and counts iterations."""
     match = _BAR.search(text) or _ENDLESS.search(text)
     if match is None or not _COUNTED.fullmatch(match["unit"]):
         return None
@@ -136,7 +136,6 @@ def bar_of(text: str) -> Bar | None:
 
 
 def _rates(match: re.Match[str], time: float, full: bool) -> tuple[str | None, float | None]:
-    """A bar's rate and, if the bar is full, its mean."""
     rate, inverse, mean = match["rate"], match["unit"].startswith("s/"), None
     if rate[0] in "?0":
         return None, None
@@ -221,17 +220,10 @@ def _is_training(bar: Bar) -> bool:
     return not losses or any(not _NO_TRAINING.search(each) for each in losses)
 
 
-def _read_plan(_: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """How many epochs or, of all of them, optimizer steps are to come."""
-    for name, number in found.items():
-        if number:
-            builder.state[name] = int(number)
-
-
 def _is_of_steps(builder: ReadingBuilder, bar: Bar) -> bool:
     """Whether the bars of all epochs together are of as many as there are optimizer steps."""
-    epochs, planned = builder.state.get("epochs", 0), builder.state.get("planned")
-    return bool((bar.total or 0) * epochs == planned)
+    epochs, planned = builder.state.get("epochs", 0), builder.state.get("planned", -1)
+    return (bar.total or 0) * int(epochs) == int(planned)
 
 
 def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
@@ -258,11 +250,8 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
 
 def _goes_on(line: Line, builder: ReadingBuilder, bar: Bar) -> bool:
     """Whether the training's bar counts its own batches alone behind a validation, which is added
-    then. A bar that counts the validation's too goes on before those of the validation are full,
-    or by as many batches as they have.
-
-    Lightning 2 draws the training's bar again behind a validation, where it stood.
-    """
+    then. A bar that counts the validation's too goes on too early, or by as many batches as they
+    have. Lightning 2 draws the training's bar again behind a validation."""
     state, latest = builder.state, builder.last_step()
     if latest is None or "validation" not in state:
         return "over" not in state
@@ -286,8 +275,7 @@ def _goes_on(line: Line, builder: ReadingBuilder, bar: Bar) -> bool:
 def _length(
     builder: ReadingBuilder, bars: Sequence[Bar], latest: LogStep, again: float | None
 ) -> float | None:
-    """The seconds of a validation by its bars; None if the training's bar, which was drawn again at
-    ``again``, shows that it took longer, since a bar begins late, or does not show how long."""
+    """The seconds of a validation by its bars; None if the training's bar contradicts them."""
     seconds = sum(each.seconds for each in bars)
     if again is None or not _is_whole(builder, again - (latest.stamp or 0.0) - seconds):
         return None
@@ -295,8 +283,7 @@ def _length(
 
 
 def _is_whole(builder: ReadingBuilder, more: float) -> bool:
-    """Whether the bars of a validation had all of its time. The training's bar has ``more``
-    seconds: of one validation that may be rounding, of several it then is less than their sum."""
+    """Whether the training's bar has ``more`` seconds than a validation's by rounding alone."""
     if more > _ROUNDED_S:
         return False
     hidden: list[float] = builder.state.setdefault("hidden", [])
@@ -308,9 +295,8 @@ def _is_whole(builder: ReadingBuilder, more: float) -> bool:
 
 
 class ProgramBar(NamedTuple):
-    """The bars of a program's training: the ``name`` that they have (with a group ``epoch`` if each
-    epoch has a bar), what the program adds, what a bar counts, and whether its rate is the mean
-    since it began."""
+    """The bars of a program's training: their ``name`` (with a group ``epoch`` if each epoch has
+    one), what is added, what a bar counts, and whether its rate is the mean since it began."""
 
     framework: str
     name: re.Pattern[str]
@@ -344,7 +330,6 @@ _LOGGED = re.compile(
 
 
 def _read_program(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """A state of the bar of a program's training."""
     bar = bar_of(line.text) or _other_bar(line.text)
     if bar is None or not bar.done:
         return
@@ -361,8 +346,7 @@ def _read_program(line: Line, builder: ReadingBuilder, _: Groups) -> None:
 
 
 def _read_epoch(line: Line, builder: ReadingBuilder, bar: Bar, epoch: int) -> None:
-    """A state of an epoch's bar. The time of the first epoch is the clock, each epoch's mean is
-    the printed speed."""
+    """The time of the first epoch is the clock, each epoch's mean is the printed speed."""
     first = builder.state.setdefault("first", epoch)
     if epoch < first:
         builder.note_once(line, "an epoch before the file's first one: of another run, not read")
@@ -423,19 +407,18 @@ def _read_arguments(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         builder.hold(line, "global_batch", accumulation * batch)
 
 
-def _note_unknown(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    builder.note_once(line, "a progress bar that does not say what it counts, nor an epoch")
-
-
 LINES = {
     "epoch_bars": (
         *(LinePattern(stated, held=True) for stated in _STATED),
         LinePattern(
             rf"Num Epochs = (?P<epochs>{_WHOLE})|Total optimization steps = (?P<planned>{_WHOLE})",
-            take=_read_plan,
+            kept=True,
         ),
         _NO_BAR,
-        LinePattern(r"^(?!.*poch).*\| 0/[0-9]+ \[00:00<\?, \?it/s", take=_note_unknown),
+        LinePattern(
+            r"^(?!.*poch).*\| 0/[0-9]+ \[00:00<\?, \?it/s",
+            take=lambda line, builder, _: builder.note_once(line, _UNKNOWN),
+        ),
         LinePattern(
             "^Epoch [0-9].{0,40}━.{0,400}it/s",
             note="a bar of rich's, of which a file keeps the last state alone: no speed is read",

@@ -74,20 +74,18 @@ Such a log is then read by :mod:`dlperf_hpc.records.logfile` and not by its figu
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from typing import Any
 
 from dlperf_hpc.logs.format import OUR_OWN, Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.lineparts import COUNT, FIGURE
+from dlperf_hpc.logs.lineparts import COUNT, FIGURE, json_object
 
 # --- mlperf
 
 _MARK = ":::MLLOG {"
 _LATEST_MS = 1e14  # no clock shows the year 5138
-_MOST_DIGITS = 18  # of a whole number
 _SETTINGS = {
     "global_batch_size": "global_batch",
     "gradient_accumulation_steps": "accumulation",
@@ -102,18 +100,11 @@ _NOT_COUNTED = "samples_count is the same at both ends of a block, and no step i
 _NO_BATCH = "no global_batch_size stands before the first block: samples are no iterations"
 
 
-def _bounded(digits: str) -> float:
-    if len(digits) > _MOST_DIGITS:
-        return float(digits)
-    return int(digits)
-
-
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,80}")
-_DECODER = json.JSONDecoder(parse_int=_bounded)
 
 
 def _read_event(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    event = _decoded(line.text)
+    event = json_object(line.text, _MARK)
     if event is None:
         builder.note(line, "MLLOG, but no JSON object that can be read")
         return
@@ -135,7 +126,6 @@ def _read_event(line: Line, builder: ReadingBuilder, _: Groups) -> None:
 def _read_other(
     line: Line, builder: ReadingBuilder, event: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> None:
-    """An event between the ends of blocks."""
     key, value = event.get("key"), event.get("value")
     if key == "run_start":
         builder.state["run"] = {}
@@ -155,15 +145,6 @@ def _read_stats(builder: ReadingBuilder, speed: Any, metadata: Mapping[str, Any]
         builder.steps[-1] = last._replace(printed=_number(speed))
 
 
-def _decoded(text: str) -> dict[str, Any] | None:
-    start = text.find(_MARK)
-    try:
-        event, _ = _DECODER.raw_decode(text, start + len(_MARK) - 1)
-    except (ValueError, RecursionError):
-        return None
-    return event if start >= 0 and isinstance(event, dict) else None
-
-
 def _run(builder: ReadingBuilder) -> dict[str, Any]:
     """What is known of the run so far: where the last block ended and how long the clock stood."""
     run: dict[str, Any] = builder.state.setdefault("run", {})
@@ -173,7 +154,6 @@ def _run(builder: ReadingBuilder) -> dict[str, Any]:
 def _read_block(
     line: Line, builder: ReadingBuilder, event: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> None:
-    """An end of a block: the first one's start, and every stop."""
     run, begins = _run(builder), event["key"] == "block_start"
     now, samples = _number(event.get("time_ms")), metadata.get("samples_count")
     if type(samples) is not int or now is None or not 0 < now < _LATEST_MS:
@@ -209,7 +189,6 @@ def _counted(line: Line, builder: ReadingBuilder, samples: int) -> int:
 
 
 def _add(line: Line, builder: ReadingBuilder, now: float, samples: int) -> None:
-    """The iteration that is done at ``now`` (ms)."""
     run, batch = _run(builder), builder.latest("global_batch")
     if run.get("lost"):
         return
@@ -237,11 +216,6 @@ def _number(value: Any) -> float | None:
 # --- tf_cnn_benchmarks
 
 
-def _read_devices(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """The processes' devices; those of this process alone are no fact."""
-    builder.hold(line, "devices", line.text.count("'horovod/"))
-
-
 def _note_mode(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     builder.note(line, f"mode {found['mode']}: these speeds are no training's")
 
@@ -260,7 +234,10 @@ _TF_CNN = (
     LinePattern(r"^Model: {2,12}(?P<model>\S{1,60})\s*$", held=True),
     LinePattern(r"^Batch size: {2,4}(?P<global_batch>[0-9]{1,12})(?:\.0)? global\s*$", held=True),
     LinePattern(r"^\s*(?P<batch_size>[0-9]{1,12})(?:\.0)? per device\s*$", held=True),
-    LinePattern("^Devices: ", take=_read_devices),
+    LinePattern(  # the processes' devices; those of this process alone are no fact
+        "^Devices: ",
+        take=lambda line, builder, _: builder.hold(line, "devices", line.text.count("'horovod/")),
+    ),
     LinePattern(r"^Mode: {2,12}(?!training(?!\S))(?P<mode>\S{1,40})", take=_note_mode),
 )
 

@@ -67,7 +67,6 @@ def _are_usual(builder: ReadingBuilder, columns: Columns) -> bool:
 
 
 def _read_lines(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """The timer's lines, of which several may share one."""
     start = 0
     counts = line.text.rfind(", ", 0, line.text.find("SamplesPerSec="))
     # There is no blank in what stands before that comma.
@@ -114,18 +113,17 @@ def _read_optimizer_step(
     # Equal counts prove nothing: a pipeline engine's timer does not see micro-steps.
     if int(match["first"]) == 0 and done and micro > done and micro % done == 0:
         builder.fact(line, "accumulation", micro // done)
+    lr = None
+    if builder.state.get("lr_of") == match["whole"]:
+        lr = builder.state["lr"]
     builder.step(
         line,
         match["whole"],
         stamp=stamp,
         printed=match["printed"],
-        lr=builder.state.get("schedule", {}).get(match["whole"]),
+        lr=lr,
         memory_mb=megabytes(match["memory_gib"]),
     )
-
-
-def _read_schedule(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    builder.state["schedule"] = {found["step"]: found["lr"]}
 
 
 _DEEPSPEED = (
@@ -142,8 +140,8 @@ _DEEPSPEED = (
         r"|(?P<precision>fp16|bfloat16)_enabled \.{0,30} True)\s*$"
     ),
     LinePattern(
-        rf"(?<![a-z_])step=(?P<step>{COUNT}), skipped={COUNT}, lr=\[(?P<lr>{_RATE})[,\]]",
-        take=_read_schedule,
+        rf"(?<![a-z_])step=(?P<lr_of>{COUNT}), skipped={COUNT}, lr=\[(?P<lr>{_RATE})[,\]]",
+        kept=True,
     ),
     LinePattern(r"\bnnodes=(?P<nodes>[0-9]{1,9}), num_local_procs=(?P<gpus_per_node>[0-9]{1,9})\b"),
     LinePattern(r"\bdist_world_size=(?P<devices>[0-9]{1,9})\b"),
@@ -166,7 +164,7 @@ def _read_throughput(line: Line, builder: ReadingBuilder, found: Groups) -> None
     builder.release_held()
     step = int(found["step"])
     if builder.counter is Counter.OPTIMIZER_STEPS:
-        accumulation: int = builder.state.get("accumulation", 0)
+        accumulation = int(builder.state.get("accumulation", 0))
         if not accumulation:
             _count_micro_steps(line, builder)
         elif step % accumulation:
@@ -190,10 +188,6 @@ def _count_micro_steps(line: Line, builder: ReadingBuilder) -> None:
     builder.counter = Counter.MICRO_STEPS
 
 
-def _read_accumulation(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    builder.state["accumulation"] = int(found["steps"])
-
-
 _BING_BERT = (
     LinePattern(
         rf"bing_bert_progress: step=(?P<step>{COUNT}), loss=(?P<loss>{_FIGURE}),"
@@ -212,8 +206,8 @@ _BING_BERT = (
     ),
     LinePattern(r"Args = Namespace\(", passed_over=True),
     LinePattern(
-        r"(?<![a-z_])gradient_accumulation_steps \.{0,30} (?P<steps>[0-9]{1,12})\s*$",
-        take=_read_accumulation,
+        r"(?<![a-z_])gradient_accumulation_steps \.{0,30} (?P<accumulation>[0-9]{1,12})\s*$",
+        kept=True,
     ),
     LinePattern(
         "bing_bert_progress: step=|Samples/s",

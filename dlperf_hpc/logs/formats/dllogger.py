@@ -46,7 +46,6 @@ the file were read, of the other programs only real lines of the text.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -63,7 +62,7 @@ from dlperf_hpc.logs.formats._dllogger import (
     read_record,
     shell_fact,
 )
-from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, full_stamp
+from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, WHOLE, full_stamp, json_object
 
 # --- dllogger_pytorch_resnet
 
@@ -101,7 +100,6 @@ _RESNET_MARKS = ("train.total_ips : ", "Validation Iteration: ", PARAMETERS)
 
 
 def _read_resnet(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """One line with the speed of an iteration, an epoch or the run, or with arguments."""
     if any(literal in line.text for literal in _RESNET_MARKS):
         read_lines(RESNET_PROGRAM, line, builder)
 
@@ -141,7 +139,6 @@ BERT_PROGRAM = Program(
 
 
 def _read_bert(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """One line of an iteration, of the run, or with arguments."""
     if not shell_fact(line, builder):
         read_lines(BERT_PROGRAM, line, builder)
 
@@ -162,9 +159,7 @@ _MOST_PARAMETERS = 50
 
 
 def _read_json(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """One record."""
-    start = line.text.find("DLLL {")
-    entry = _decoded(line.text[start + 5 :]) if start >= 0 else None
+    entry = json_object(line.text, "DLLL {")
     if entry is None:
         builder.note(line, "DLLL, but no JSON object that can be read")
     elif entry.get("type") == "METADATA":
@@ -186,7 +181,8 @@ def _log(line: Line, builder: ReadingBuilder, data: Mapping[str, Any], record: R
 
 
 def _recognise(line: Line, builder: ReadingBuilder, data: Mapping[str, Any]) -> Program | None:
-    found = next((each for each in _WRITERS if _wrote(each[0], data)), None)
+    metrics = data.keys()
+    found = next((each for each in _WRITERS if metrics & {*each[0].marks, *each[0].totals}), None)
     if found is None:
         return None
     program, written = found[0], format_named(found[1])
@@ -205,10 +201,6 @@ def _recognise(line: Line, builder: ReadingBuilder, data: Mapping[str, Any]) -> 
     return program
 
 
-def _wrote(program: Program, data: Mapping[str, Any]) -> bool:
-    return any(metric in data for metric in (*program.marks, *program.totals))
-
-
 def _record(entry: Mapping[str, Any]) -> Record:
     step = entry.get("step")
     text = str(entry["data"].get("Config", "")) if step == "PARAMETER" else ""
@@ -216,7 +208,6 @@ def _record(entry: Mapping[str, Any]) -> Record:
 
 
 def _step(step: Any) -> tuple[int, ...] | None:
-    """A list of numbers, or one of them; None for anything else."""
     numbers = step if isinstance(step, list) else [step]
     if not all(type(number) is int and 0 <= number < 10**15 for number in numbers):
         return None
@@ -240,26 +231,8 @@ def _metadata(builder: ReadingBuilder, entry: Mapping[str, Any]) -> None:
         units[str(entry.get("metric"))] = unit
 
 
-def _decoded(text: str) -> dict[str, Any] | None:
-    try:
-        entry, _ = _DECODER.raw_decode(text)
-    except (ValueError, RecursionError):
-        return None
-    return entry if isinstance(entry, dict) else None
-
-
-def _bounded(digits: str) -> float:
-    return int(digits) if len(digits) <= 18 else float(digits)
-
-
-_DECODER = json.JSONDecoder(parse_int=_bounded)
-
-
 LINES = {
     "dllogger_pytorch_resnet": (LinePattern(take=_read_resnet),),
-    "dllogger_pytorch_bert": (
-        _ROWS,
-        LinePattern(take=_read_bert),
-    ),
+    "dllogger_pytorch_bert": (_ROWS, LinePattern(take=_read_bert)),
     "dllogger_json": (LinePattern(take=_read_json),),
 }

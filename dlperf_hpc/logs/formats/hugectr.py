@@ -91,6 +91,4 @@ def _clock(text: str) -> float | None:
     return (hour * 60 + minute) * 60 + second
 
 
-LINES = {
-    "hugectr": (LinePattern(take=read),),
-}
+LINES = {"hugectr": (LinePattern(take=read),)}

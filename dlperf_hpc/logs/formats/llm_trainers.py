@@ -96,7 +96,7 @@ from __future__ import annotations
 import math
 import re
 
-from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder, is_not_split
 from dlperf_hpc.logs.lineparts import (
     COUNT,
     NUMBER,
@@ -115,11 +115,6 @@ _TITAN_STEP = (
     rf" +loss: +(?:-1\.0[0-9]*|(?P<loss>{NUMBER}))(?= )"
 )
 _PARALLELISM = re.compile(r"\b(pp|dp_replicate|dp_shard|cp|tp)=([0-9]{1,9}),")
-
-
-def _are_whole(builder: ReadingBuilder, _: Columns) -> bool:
-    """Whether a local batch is one device's."""
-    return builder.state.get("split") is False
 
 
 def _batches(local: str) -> str:
@@ -153,12 +148,10 @@ def _read_model(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     builder.hold(line, "model", found["model"].replace(" ", "-"))
 
 
-def _read_validate(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    builder.pause(line, "evaluation", after=found["after"], printed=False)
-
-
 _TITAN = (
-    LinePattern(rf"\bvalidate step: +(?P<after>{COUNT}) +loss: ", take=_read_validate),
+    LinePattern(
+        rf"\bvalidate step: +(?P<after>{COUNT}) +loss: ", pause="evaluation", in_speed=False
+    ),
     LinePattern(
         _TITAN_STEP
         + further(r" [tw]ps: +(?P<printed>[0-9][0-9,]{0,24}) +(?=tflops|mfu|peak_memory)")
@@ -175,7 +168,7 @@ _TITAN = (
         r" dp_replicate=[0-9]{1,9}, dp_shard=[0-9]{1,9}, cp=[0-9]{1,9}, tp=[0-9]{1,9},)",
         take=_read_mesh,
     ),
-    LinePattern(_batches("batch_size"), held=True, usual=_are_whole),
+    LinePattern(_batches("batch_size"), held=True, usual=is_not_split),
     LinePattern(_batches("local"), held=True),
     LinePattern(
         r"\bModel (?P<model>\S{1,40} \S{1,40}) size: [0-9][0-9,]{0,24} total parameters",
@@ -228,8 +221,7 @@ def _read_metrics(line: Line, builder: ReadingBuilder) -> None:
 
 
 def _stamp_of_bar(builder: ReadingBuilder, done: int) -> float | None:
-    """The stamp of the step that the bar before has printed already, which is taken away: one
-    iteration is one step."""
+    """The stamp of this step as the bar before has printed it; that step is taken away."""
     last = builder.last_step()
     if last is None or last.iteration != done or last.printed is not None:
         return None
@@ -322,9 +314,4 @@ _NANOTRON = (
     ),
 )
 
-LINES = {
-    "torchtitan": _TITAN,
-    "torchtune": _TUNE,
-    "litgpt": (_LITGPT,),
-    "nanotron": _NANOTRON,
-}
+LINES = {"torchtitan": _TITAN, "torchtune": _TUNE, "litgpt": (_LITGPT,), "nanotron": _NANOTRON}

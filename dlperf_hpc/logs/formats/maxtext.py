@@ -94,8 +94,7 @@ def _are_usual(builder: ReadingBuilder, columns: Columns) -> bool:
 
 
 def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
-    """A setting; a batch of a part of a sample, and the precision of a model whose weights are
-    quantized, are left out."""
+    """A batch of a part of a sample, and the precision of quantized weights, are left out."""
     if name in _SETTINGS:
         if value != "default":
             builder.fact(line, _SETTINGS[name], value.removesuffix(".0"))
@@ -112,5 +111,5 @@ LINES = {
         LinePattern(_STEP, clock="absl", take=_read_step, usual=_are_usual),
         LinePattern("completed step: ", note="a step of MaxText's, but not as it prints it"),
         LinePattern(take=read),
-    ),
+    )
 }

@@ -84,7 +84,7 @@ from __future__ import annotations
 
 import re
 
-from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder, is_not_split
 from dlperf_hpc.logs.lineparts import (
     COUNT,
     FIGURE,
@@ -106,11 +106,6 @@ _LITERAL = "elapsed time per iteration"
 _MODEL_PARALLEL = re.compile(r"(?:model|context)-parallel size: ([0-9]{1,9})\b")
 
 
-def _is_whole(builder: ReadingBuilder, _: Columns) -> bool:
-    """Whether a micro-batch is one device's: the model is not split over devices."""
-    return builder.state.get("split") is False
-
-
 def _read_world(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     sizes = list(map(int, _MODEL_PARALLEL.findall(line.text)))
     builder.state["split"] = any(size > 1 for size in sizes)
@@ -118,8 +113,7 @@ def _read_world(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 
 def _read_memory(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """The peak in MB (2**20 bytes) that a rank prints after its iteration's line, or before it
-    where another rank prints that."""
+    """The peak (2**20 bytes) that a rank prints, behind its iteration's line or before it."""
     iteration, peak = int(found["after"]), float(found["peak"])
     last = builder.last_step()
     if last and last.iteration == iteration:
@@ -130,7 +124,6 @@ def _read_memory(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 
 def _memory_of(builder: ReadingBuilder, iteration: str) -> float | None:
-    """The peak that a rank printed before the line of this iteration."""
     at, peak = builder.state.get("memory", (None, None))
     return {int(iteration): peak}.get(at)
 
@@ -150,7 +143,7 @@ _SETTINGS = (
     LinePattern(
         r"^ {0,8}(?:micro_)?batch_size \.{2,60} (?P<batch_size>\S{1,40})\s*$",
         held=True,
-        usual=_is_whole,
+        usual=is_not_split,
     ),
     LinePattern(r"using world size: (?P<world>[0-9]{1,9})\b", take=_read_world),
     LinePattern(
@@ -359,7 +352,6 @@ def _read_bar(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 
 def _read_consumed(line: Line, builder: ReadingBuilder, step: int, consumed: int) -> None:
-    """The global batch from the samples consumed between two lines."""
     before = builder.state.get("consumed")
     builder.state["consumed"] = step, consumed
     if before and step > before[0]:
@@ -383,9 +375,4 @@ _NEMO_BAR = (
     *_NEMO_SETTINGS,
 )
 
-LINES = {
-    "megatron": _MEGATRON,
-    "megatron_gpt2": _GPT2,
-    "nemo": _NEMO,
-    "nemo_bar": _NEMO_BAR,
-}
+LINES = {"megatron": _MEGATRON, "megatron_gpt2": _GPT2, "nemo": _NEMO, "nemo_bar": _NEMO_BAR}

@@ -32,7 +32,7 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.lineparts import full_stamp, month_day_stamp
+from dlperf_hpc.logs.lineparts import first_of, full_stamp, month_day_stamp
 from dlperf_hpc.logs.scanned import Stamps
 
 _FIGURE = r"[-+.0-9a-z]{1,40}"  # nan and inf too: ReadingBuilder notes what is no measurement
@@ -49,7 +49,6 @@ def _read_step(line: Line, builder: ReadingBuilder, head: re.Match[str], apart: 
     if head["epoch"]:
         builder.state["epoch_length"] = int(head["length"])
         done = builder.over_epochs(line, max(int(head["epoch"]) - 1, 0), done)
-    lr = _LR.search(line.text, head.end())
     before = line.text[: head.start()]
     full = full_stamp(before)
     builder.step(
@@ -59,7 +58,7 @@ def _read_step(line: Line, builder: ReadingBuilder, head: re.Match[str], apart: 
         stamps=Stamps.NO_YEAR if full is None else Stamps.ABSOLUTE,
         printed=keys.get("time"),
         loss=keys.get("loss"),
-        lr=lr[1] if lr else None,
+        lr=first_of(_LR, line.text, head.end()),
         memory_mb=keys.get("memory"),
     )
 
@@ -99,7 +98,6 @@ _PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 def _read_setting(line: Line, builder: ReadingBuilder) -> None:
-    """A line of the configuration: ``NAME = dict(`` opens a block, its keys are 4 blanks in."""
     if top := _TOP.search(line.text):
         builder.state["block"], builder.state["block at"] = top[1], line.number
         if top[1] == "fp16":
@@ -134,7 +132,6 @@ _ENGINE = re.compile(
 
 
 def _read_mmengine(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """An iteration of the training loop, or a setting."""
     head = _ENGINE.search(line.text)
     if head:
         builder.release_held()
@@ -151,7 +148,6 @@ _HOOK = re.compile(rf"(?:Epoch \[(?P<epoch>{_COUNT})\]|Iter ){_PLACE}\s{{1,16}}(
 
 
 def _read_mmcv(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """An iteration of the training loop, or a setting."""
     head = _HOOK.search(line.text)
     if head:
         builder.release_held()

@@ -81,27 +81,17 @@ from dlperf_hpc.logs.lineparts import NUMBER, cut_short, full_stamp, one_more, w
 
 
 def _read_step(line: Line, builder: ReadingBuilder, match: Groups) -> None:
-    """A step, without a latency that is cut."""
     latency = match["printed"]
     if latency is not None and cut_short(latency, 1):
         builder.note(line, f"latency {latency[:40]!r} is cut")
         latency = None
     stamp = full_stamp(line.text)
     builder.step(
-        line,
-        match["iteration"],
-        stamp=stamp,
-        printed=latency,
-        loss=match["loss"],
-        lr=match["lr"],
+        line, match["iteration"], stamp=stamp, printed=latency, loss=match["loss"], lr=match["lr"]
     )
 
 
-# --- insightface
-
-
-# --- insightface_partial_fc
-
+# --- tables
 
 _TABLE_ROW = re.compile(
     r" *(?P<gpus>[0-9]{1,5}) *\|(?P<cells>(?: *[-+.0-9a-z]{1,15} *\|){1,32})\s*"
@@ -158,7 +148,6 @@ _NGC_BATCH = re.compile(
 
 
 def _read_ngc(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """One line of some batches, or of the table; similar lines of other programs are left."""
     if "] Batch [" not in line.text:
         _table_line(line, builder, "train.total_ips")
         return
@@ -212,7 +201,6 @@ DLLOGGER_PROGRAM = Program(
 
 
 def _read_dllogger(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """One line with a speed, with arguments, or of the table."""
     if "train.ips : " in line.text or PARAMETERS in line.text:
         read_lines(DLLOGGER_PROGRAM, line, builder)
     else:
@@ -254,8 +242,7 @@ LINES = {
             clock="full",
         ),
         LinePattern(
-            " it/sec Total:",
-            note="it/sec of a rank and in total, but no iteration of Partial FC",
+            " it/sec Total:", note="it/sec of a rank and in total, but no iteration of Partial FC"
         ),
     ),
     "mxnet_ngc": (LinePattern(take=_read_ngc),),

@@ -104,12 +104,8 @@ from dlperf_hpc.logs.lineparts import (
 from dlperf_hpc.logs.scanned import Unit
 
 
-def _evaluated(builder: ReadingBuilder) -> None:
-    """The time of the next step has an evaluation in it."""
-    builder.state["evaluated"] = True
-
-
 def _evaluation_over(builder: ReadingBuilder, _: object) -> None:
+    """The time of the step behind an evaluation has that in it; the next one's has not."""
     builder.state.pop("evaluated", None)
 
 
@@ -130,17 +126,8 @@ def _not_evaluated(builder: ReadingBuilder, columns: Columns) -> bool:
     return builder.state.get("evaluated") not in columns["index"]
 
 
-def _read_evaluation(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    builder.state["evaluated"] = found["evaluated"]
-
-
-def _read_batch_size(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    builder.state["batch_size"] = found["value"]
-
-
 def _read_tokens(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """The tokens of an optimizer step. The sequences of a micro-step are of no use without them: of
-    how many an optimizer step consists would be guessed."""
+    """Without them nothing says how many sequences an optimizer step has."""
     builder.hold(line, "global_tokens", _plain(found["tokens"]))
     builder.hold(line, "batch_size", builder.state.get("batch_size"))
 
@@ -153,7 +140,7 @@ _NANOGPT = (
     *(LinePattern(each, clock="full", usual=_not_evaluated) for each in _iterations("printed")),
     # Behind an evaluation the time has that in it.
     *(LinePattern(each, clock="full") for each in _iterations("other")),
-    LinePattern(rf"{word('step ')}(?P<evaluated>{COUNT}): train loss ", take=_read_evaluation),
+    LinePattern(rf"{word('step ')}(?P<evaluated>{COUNT}): train loss ", kept=True),
     LinePattern(
         r"breaks down as: (?P<accumulation>[0-9]{1,9}) grad accum steps \* (?P<devices>[0-9]{1,9})"
         r" processes \* (?P<batch_size>[0-9]{1,9}) batch size"
@@ -168,8 +155,7 @@ _NANOGPT = (
         held=True,
     ),
     LinePattern(
-        r"^(?:Overriding: )?batch_size = '?(?P<value>[0-9]{1,10})'?\s*(?:#|$)",
-        take=_read_batch_size,
+        r"^(?:Overriding: )?batch_size = '?(?P<batch_size>[0-9]{1,10})'?\s*(?:#|$)", kept=True
     ),
     LinePattern(
         r"^(?:Overriding: )?(?:block_size|max_seq_len) = '?(?P<seq_len>[0-9]{1,10})'?\s*(?:#|$)",
@@ -206,8 +192,7 @@ def _read_chat_step(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 
 def _chat_rate(line: Line, builder: ReadingBuilder, rate: str, ms: str) -> str | None:
-    """nanochat's tokens/s if it is known whether they are a whole step's. Those of a micro-batch
-    are taken times the accumulation (``Printed.scale``)."""
+    """nanochat's tokens/s if it is known whether they are a whole step's or a micro-batch's."""
     total = builder.state.get("total")
     if total is not None:
         scale = _scale(builder, total, rate, ms)
@@ -270,7 +255,7 @@ _NANOCHAT = (
         r" steps: (?P<steps>[0-9]{1,9})\s*$",
         take=_read_accumulation,
     ),
-    LinePattern("^validation loss: ", take=lambda _, builder, found: _evaluated(builder)),
+    LinePattern("^(?P<evaluated>validation loss): ", kept=True),
 )
 
 # --- modded_nanogpt
@@ -295,7 +280,6 @@ _ORIGINS = (0, 10)  # step after which the clock and the mean begin
 
 
 def _read_own_text(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """A setting in the program's own text."""
     value = math.prod(map(int, found["value"].split("*")))
     builder.hold(line, _SPEEDRUN_FACTS[found["what"]], value)
 
@@ -329,7 +313,6 @@ def _running_mean(builder: ReadingBuilder, done: int, seconds: float, mean: str)
 
 
 def _fitting_origins(done: int, ms: float, mean: str) -> list[int]:
-    """The steps since which ``ms`` would have that mean, which has two decimals."""
     try:
         steps, error = ms / float(mean), 0.005 * ms / float(mean) ** 2
     except (ValueError, ZeroDivisionError, OverflowError):
@@ -340,8 +323,7 @@ def _fitting_origins(done: int, ms: float, mean: str) -> list[int]:
 # --- llm_c
 
 _TOTAL = "total average iteration time"
-
-
+_RESUMED = "intermediate checkpoint"  # a total after it has other steps in it
 _STEP = (
     rf"{word('step ')} *(?P<iteration>{COUNT})/{COUNT}(?::| \|) (?:train )?loss +"
     rf"(?P<loss>{NUMBER})(?= )"
@@ -351,10 +333,6 @@ _TIME = (
     rf"(?P<printed>{NUMBER}) ms(?:, |(?: \| {NUMBER}% [0-9A-Za-z ]{{3,16}} MFU)? \| )"
     rf"{NUMBER} tok/s"
 )
-
-
-def _read_weights(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    builder.state["resumed"] = found["weights"] == "intermediate checkpoint"
 
 
 _LLM_C = (
@@ -382,7 +360,7 @@ _LLM_C = (
         rf"{_TOTAL}: (?P<total>{NUMBER}) ms\s*$",
         name=_TOTAL,
         unit=Unit.MS_PER_ITERATION,
-        usual=lambda builder, _: builder.state.get("resumed") is False,
+        usual=lambda builder, _: builder.state.get("weights", _RESUMED) != _RESUMED,
     ),
     LinePattern(
         r"batch_size B=(?P<batch_size>[0-9]{1,9}) \* seq_len T=(?P<seq_len>[0-9]{1,9})"
@@ -395,8 +373,8 @@ _LLM_C = (
         held=True,
     ),
     LinePattern(r"^\| precision +\| (?P<precision>FP32|TF32|FP16|BF16) +\|", held=True),
-    LinePattern("^val loss ", take=lambda _, builder, found: _evaluated(builder)),
-    LinePattern(r"^\| weight init method +\| (?P<weights>.{1,400}?) +\|\s*$", take=_read_weights),
+    LinePattern("^(?P<evaluated>val loss) ", kept=True),
+    LinePattern(r"^\| weight init method +\| (?P<weights>.{1,400}?) +\|\s*$", kept=True),
 )
 
 LINES = {

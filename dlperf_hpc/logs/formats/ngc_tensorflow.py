@@ -72,7 +72,15 @@ from dlperf_hpc.logs.formats._dllogger import (
     shell_fact,
 )
 from dlperf_hpc.logs.formats.tensorflow_keras import BERT_STEP
-from dlperf_hpc.logs.lineparts import DECIMAL, FULL_STAMP, NUMBER, WHOLE, absl_stamp, cut_short
+from dlperf_hpc.logs.lineparts import (
+    DECIMAL,
+    FULL_STAMP,
+    NUMBER,
+    WHOLE,
+    absl_stamp,
+    cut_short,
+    first_of,
+)
 from dlperf_hpc.logs.scanned import Stamps
 
 _PHASES = ("Total Training Time", "Total Inference Time")
@@ -100,7 +108,6 @@ def _average(line: Line, builder: ReadingBuilder) -> bool:
 
 
 def _add_total_once(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
-    """Add a total that may be printed twice in a row."""
     if builder.state.get(name) != value:
         builder.state[name] = value
         builder.total(line, name, value)
@@ -140,7 +147,6 @@ TF1_BERT_PROGRAM = Program(
 
 
 def _read_tf1_bert(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """One line of an iteration, of the run, or with settings."""
     if "throughput_train : " in line.text:
         _tf1_bert_record(line, builder)
     elif not (_average(line, builder) or shell_fact(line, builder)):
@@ -206,10 +212,7 @@ TF1_RESNET_PROGRAM = Program(
 
 
 def _read_tf1_resnet(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """One line of an iteration, of the run, or with arguments.
-
-    ``total_ips : `` is also part of other programs' metrics: those lines are left to them.
-    """
+    """``total_ips : `` is also part of other programs' metrics: those lines are left to them."""
     setting = _PRINT.fullmatch(line.text)
     if setting is not None:
         builder.fact(line, _PRINTED_FACTS[setting["name"]], setting["value"])
@@ -232,8 +235,7 @@ def _read_tf2_bert(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         if " / time = " in line.text:
             _train_step(line, builder)
     elif "] Perf " in line.text:
-        match = _PERF.search(line.text)
-        _add_round(builder, match["perf"] if match else None)
+        _add_round(builder, first_of(_PERF, line.text))
     elif "] Step: " in line.text:
         match = _RATE.search(line.text)
         if match is not None:
@@ -272,8 +274,7 @@ def _add_round(builder: ReadingBuilder, perf: str | None) -> None:
 
 
 def _whole_run(line: Line, builder: ReadingBuilder) -> None:
-    """Read the record of the whole run, which counts only below lines of this program: the one for
-    TensorFlow 1 prints the record too."""
+    """Below other lines of this program alone: the one for TensorFlow 1 prints the record too."""
     _add_round(builder, None)
     if not builder.steps and not builder.totals:
         return
@@ -287,10 +288,7 @@ def _before_any_round(builder: ReadingBuilder, _: object) -> bool:
 
 
 LINES = {
-    "ngc_tf1_bert": (
-        *_ROWS,
-        LinePattern(take=_read_tf1_bert),
-    ),
+    "ngc_tf1_bert": (*_ROWS, LinePattern(take=_read_tf1_bert)),
     "ngc_tf1_resnet": (LinePattern(take=_read_tf1_resnet),),
     "ngc_tf2_bert": (
         LinePattern(" / time = ", take=_read_tf2_bert),

@@ -84,11 +84,10 @@ import re
 from collections.abc import Sequence
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, THREE_DECIMALS, word
+from dlperf_hpc.logs.lineparts import DECIMAL, NUMBER, THREE_DECIMALS, first_of, word
 
 
 def _argument(name: str, fact: str) -> LinePattern:
-    """The line of an argument that states a setting."""
     return LinePattern(rf"^\s*{name} = (?P<{fact}>[0-9]+)\s*$")
 
 
@@ -118,9 +117,6 @@ _BERT_STEP = LinePattern(
 )
 
 
-# --- oneflow_cnn
-
-
 # --- oneflow_gpt
 
 _HEADS = ("batches", "step")
@@ -132,7 +128,6 @@ _GPT_FACTS = {
 
 
 def _read_row(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """A row of the table, or its head."""
     cells = [cell.strip() for cell in line.text.split("|")[1:-1]]
     if "micro_batches" in cells and "throughput" in cells and cells[0] in _HEADS:
         builder.state["head"] = cells
@@ -150,12 +145,6 @@ def _read_row(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     )
 
 
-# --- oneflow_gpt2
-
-
-# --- oneflow_insightface
-
-
 # --- mindspore
 
 _MINDSPORE_STEP = (
@@ -170,24 +159,21 @@ _TIME = re.compile(
 
 
 def _read_time(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """The time that belongs to the step before."""
     if (match := _TIME.search(line.text)) and not match["eval"]:
         _time(line, builder, match["ms"] or match["old"])
 
 
 def _step(line: Line, builder: ReadingBuilder, match: Groups) -> None:
     before = len(builder.steps)
-    loss = _LOSS.search(match["outputs"])
     done = int(match["done"])
     if match["what"] == "loss is":
         done = builder.over_epochs(line, int(match["epoch"]) - 1, done)
-    builder.step(line, done, loss=loss["loss"] if loss else None)
+    builder.step(line, done, loss=first_of(_LOSS, match["outputs"]))
     if len(builder.steps) > before:
         builder.state[f"last of {line.rank}"] = before
 
 
 def _remember_last(builder: ReadingBuilder, ranks: Sequence[int] | None) -> None:
-    """Of many steps that were added: the last of each rank."""
     if ranks is None:
         builder.state["last of None"] = len(builder.steps) - 1
         return
@@ -215,8 +201,7 @@ LINES = {
         _BERT_STEP,
         *_ASIDE,
         LinePattern(
-            rf"{word('step: ')}[0-9]+, total_loss: ",
-            note="a step of OneFlow BERT, but not whole",
+            rf"{word('step: ')}[0-9]+, total_loss: ", note="a step of OneFlow BERT, but not whole"
         ),
     ),
     "oneflow_cnn": (

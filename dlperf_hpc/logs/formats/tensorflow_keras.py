@@ -73,7 +73,6 @@ _WORKERS = re.compile(r"num_workers = ([0-9]{1,9}),")
 
 
 def _read_strategy(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """Add nodes and GPUs per node, as far as the line has them."""
     gpus = line.text.count("/device:GPU:")
     workers = _WORKERS.search(line.text)
     if workers is not None:
@@ -86,8 +85,7 @@ def _read_strategy(line: Line, builder: ReadingBuilder, _: Groups) -> None:
 # --- tf2_bert
 
 BERT_STEP = LinePattern(
-    rf"Train Step: (?P<iteration>[0-9]+)/[0-9]+  / loss = (?P<loss>{NUMBER})",
-    clock="absl",
+    rf"Train Step: (?P<iteration>[0-9]+)/[0-9]+  / loss = (?P<loss>{NUMBER})", clock="absl"
 )
 _STRATEGY = LinePattern(_STRATEGY_LITERAL, take=_read_strategy)
 
@@ -110,8 +108,7 @@ _RESNET_LINES = (
         clock="absl",
     ),
     LinePattern(
-        r"BenchmarkMetric: \{(?!'epoch')",
-        note="BenchmarkMetric, but not as the callback prints it",
+        r"BenchmarkMetric: \{(?!'epoch')", note="BenchmarkMetric, but not as the callback prints it"
     ),
 )
 _BATCH = re.compile(r"BatchTimestamp<batch_index: ([0-9]{1,15}), timestamp: ([0-9]{1,12}\.[0-9]+)>")
@@ -123,7 +120,6 @@ _FINAL = "Final model parameters: "
 
 
 def _read_resnet(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """One line of the statistics at the end, or with settings."""
     if "'avg_exp_per_second': " in line.text:
         _statistics(line, builder)
     elif "BenchmarkMetric: {" not in line.text:
@@ -181,7 +177,6 @@ _NEARLY = 0.9  # of an epoch's steps, which a line before its end has to have
 
 
 def _read_fit(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """The beginning or the end of an epoch, a state in it, or a setting."""
     if epoch := _EPOCH.search(line.text):
         builder.state.update(epoch=int(epoch["epoch"]), inside=None)
         builder.state["last"] = epoch["epoch"] == epoch["epochs"]
@@ -217,8 +212,7 @@ def _read_bar(line: Line, builder: ReadingBuilder) -> None:
 
 
 def _other_bar(line: Line, builder: ReadingBuilder) -> None:
-    """A bar of another length is of ``evaluate``: in a callback it stands before the epoch's end,
-    behind ``fit`` after it. Behind the end of an epoch in the midst, that end was no end."""
+    """A bar of ``evaluate``. Behind an end in the midst of the epochs, that end was none."""
     if "epoch" not in builder.state and not builder.state["last"]:
         builder.state["unclear"] = True
         builder.steps.clear()
@@ -267,9 +261,6 @@ LINES = {
         BERT_STEP,
         LinePattern("Train Step: ", note="Train Step, but not as the training loop prints it"),
     ),
-    "tf2_resnet": (
-        *_RESNET_LINES,
-        LinePattern(take=_read_resnet),
-    ),
+    "tf2_resnet": (*_RESNET_LINES, LinePattern(take=_read_resnet)),
     "keras": (LinePattern(take=_read_fit),),
 }

@@ -118,8 +118,6 @@ _COUNT = r"[0-9]{1,12}"
 
 # --- timm
 
-_NAFLEX = "Using NaFlex loader"
-
 
 def _update(figure: str) -> str:
     """The pattern of a printed update; ``figure`` names the group of the speed."""
@@ -135,11 +133,7 @@ def _update(figure: str) -> str:
 def _has_full_batch(builder: ReadingBuilder, columns: Columns) -> bool:
     """Whether the batch of a line is that of all before it."""
     (index,), (length,) = columns["index"], columns["length"]
-    return _NAFLEX not in builder.state and int(index) + 1 < int(length)
-
-
-def _read_naflex(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    builder.state[_NAFLEX] = True
+    return "naflex" not in builder.state and int(index) + 1 < int(length)
 
 
 _TIMM = (
@@ -157,7 +151,7 @@ _TIMM = (
         r"AMP not enabled\. Training in (?:torch\.)?(?P<precision>float32|float16|bfloat16)\.",
         held=True,
     ),
-    LinePattern(_NAFLEX, take=_read_naflex),
+    LinePattern("(?P<naflex>Using NaFlex loader)", kept=True),
 )
 
 # --- metric_logger
@@ -254,7 +248,6 @@ def _in_first_epoch(builder: ReadingBuilder, columns: Columns) -> bool:
 
 
 def _read_batch(line: Line, builder: ReadingBuilder, match: Groups) -> None:
-    """A printed batch."""
     done = _done(match["index"], match["last"] == match["printed"], builder)
     at = builder.in_epoch(line, int(match["era"]), done, int(match["length"]))
     if at is not None:
@@ -274,7 +267,6 @@ _PLAIN = r"[0-9]{1,15}\.?[0-9]{0,20}(?:e[-+][0-9]{1,2})?"
 
 
 def _read_clip(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """An iteration, of which the number of samples is told."""
     samples, every = int(found["samples"]), int(found["every"])
     if "batch" not in builder.state:
         alone = abs(float(found["time"]) * float(found["speed"]) - samples) <= 0.02 * samples

@@ -48,12 +48,9 @@ MIN_FOR_STEADY = 10
 
 @dataclass(frozen=True)
 class Interpretation:
-    """The runs of one log, in its order, as attempts 1, 2, ... of one run.
-
-    There are none if no format was recognised, or if the number of devices is not known:
-    ``problems`` then say so, and which option states it. They also say that a format was recognised
-    of which no line has a speed.
-    """
+    """The runs of one log, in its order, as attempts 1, 2, ... of one run. There are none if no
+    format was recognised, or if the number of devices is not known: ``problems`` then say so, and
+    which option states it, or that no line of a recognised format has a speed."""
 
     results: tuple[RunResult, ...] = ()
     problems: tuple[str, ...] = ()
@@ -91,13 +88,10 @@ def interpret(
     stated: Mapping[str, Any],
     rule: WindowRule,
 ) -> Interpretation:
-    """The runs of one log, each with a number or the reason why it has none.
-
-    ``named`` and ``variant`` are the settings and the tags of the file's name, ``stated`` the
-    settings that the user gave, by their names. If a file has lines of several formats, the one
-    with most lines in the window counts; if that gives no number, the next one that does. The
-    other readings are compared with it.
-    """
+    """The runs of one log, each with a number or the reason why it has none. ``named`` and
+    ``variant`` are the settings and the tags of the file's name, ``stated`` the settings that the
+    user gave, by their names. Of several formats the one with most lines in the window counts, or
+    the next one that gives a number. The other readings are compared with it."""
     if not scanned.readings:
         return Interpretation()
     best: list[RunResult] = []
@@ -121,7 +115,6 @@ def interpret(
 
 
 def _has_speed(reading: Reading) -> bool:
-    """Whether a speed can be had of a reading, whatever the rule."""
     figures = reading.steps.column("printed") or ()
     printed = any(figure == figure for figure in figures)
     return printed or bool(reading.totals) or reading.stamps is not Stamps.NONE
@@ -137,8 +130,7 @@ def _unplaced(scanned: ScannedFile, named: Sequence[Fact], stated: Mapping[str, 
 
 
 def _usefulness(reading: Reading, rule: WindowRule) -> tuple[bool, int]:
-    """Which reading to try first: the least; those of the rule's own formats, with most lines that
-    the rule can use."""
+    """The key by which readings are tried: the rule's own formats first, then by usable lines."""
     if rule.basis is Basis.TOTAL:
         usable = sum(rule.total in ("", total.name) for total in reading.totals)
     elif rule.by is By.LINES:
@@ -159,8 +151,6 @@ def _rank(results: Sequence[RunResult]) -> tuple[bool, bool]:
 
 @dataclass(frozen=True)
 class _RunOfLog:
-    """One run of one reading, with everything that is known of it."""
-
     scanned: ScannedFile
     reading: Reading
     segment: Segment
@@ -215,7 +205,6 @@ class _RunOfLog:
             )
 
     def _settings(self, measured: WindowFigure | None = None) -> ResolvedSettings:
-        """The run's settings; the global batch that iterations' lines state is the window's."""
         line = self.segment.steps[0].line if self.segment.steps else self.scanned.end_line
         facts = self.scanned.facts
         if measured is not None and measured.batch is not None:
@@ -255,8 +244,7 @@ class _RunOfLog:
         return _Outcome(partial, reason, short)
 
     def _speed(self, found: WindowFigure, values: Mapping[str, Any]) -> Converted:
-        """The figure over all devices. NoFigure if it is no speed, or rests on an assumption which
-        the same lines contradict."""
+        """The figure over all devices. NoFigure if its lines contradict an assumption."""
         speed = throughput.converted(found, values, self.reading.counter, self.segment.ranks)
         if not (math.isfinite(speed.value) and speed.value > 0):
             raise NoFigure(f"{speed.value!r} {speed.label} is no speed")
@@ -271,8 +259,7 @@ class _RunOfLog:
         return speed
 
     def _ended(self, outcome: _Outcome) -> tuple[Verdict, str]:
-        """How the run ended; a warning of what does not count against it or, of a run that broke
-        behind its whole window, that it did."""
+        """How the run ended, and a warning of what does not count against it."""
         troubles = [t for t in self.scanned.troubles if self.segment.holds(t.line)]
         early = [t for t in troubles if outcome.end_line is None or t.line <= outcome.end_line]
         if early:
@@ -288,8 +275,7 @@ class _RunOfLog:
         return Verdict(Status.OK, outcome.reason, READING), warning
 
     def _after(self, troubles: Sequence[Trouble]) -> tuple[Verdict, str]:
-        """How it ended by trouble after the window: of what ended the job from outside only if
-        nothing broke before; none if the program's total stands before it."""
+        """How it ended by trouble behind the window, if no total stands before that."""
         worst = _most_specific(troubles)
         totals = [total.line for reading in self.scanned.readings for total in reading.totals]
         ends = filter(self.segment.holds, totals)
@@ -355,8 +341,7 @@ class _RunOfLog:
         return window, [*warnings, *lost]
 
     def _rates(self, measured: _Measured, values: Mapping[str, Any]) -> Rates:
-        """The throughput in each unit that is known. Without the length of a sequence the tokens
-        are those that the lines of the window print."""
+        """The throughput in each unit that is known, in tokens at least."""
         speed, seq_len = measured.speed, values.get("seq_len")
         if speed.unit is not Unit.SAMPLES_PER_S:
             return {speed.label: speed.value}
@@ -401,7 +386,6 @@ class _RunOfLog:
     def _checks(
         self, found: WindowFigure, values: Mapping[str, Any]
     ) -> Iterator[tuple[str, Basis, Converted]]:
-        """What a figure is held against: a name, the basis and the speed."""
         if found.rule.basis is Basis.TOTAL:
             whole = throughput.of_all_lines(self.reading, self.segment, values)
             if whole is not None:
@@ -419,7 +403,6 @@ class _RunOfLog:
 
 
 def _without_samples(measured: _Measured) -> Iterator[str]:
-    """Why a speed is in tokens/s alone."""
     if measured.speed.unit is Unit.TOKENS_PER_S:
         why = str(MissingFact(["seq_len"]))
         if measured.figure.unit is Unit.UNPADDED_TOKENS_PER_S:
@@ -428,7 +411,6 @@ def _without_samples(measured: _Measured) -> Iterator[str]:
 
 
 def _of_rest(measured: _Measured, rest: Converted | None) -> Iterator[str]:
-    """That the speed behind the window is another one."""
     change = 0.0 if rest is None else rest.value / measured.speed.value - 1
     if rest is not None and abs(change) > REST_DIFFERS:
         yield (
@@ -442,8 +424,7 @@ def _called(basis: Basis) -> str:
 
 
 def _most_specific(troubles: Sequence[Trouble]) -> Trouble:
-    """The first trouble that is no mere failure, else the first whose cause is known, else the
-    first."""
+    """The first trouble that is no mere failure, else the first of known cause, else the first."""
     special = [trouble for trouble in troubles if _kind(trouble) is not Status.FAILED]
     known = [trouble for trouble in troubles if trouble.cause]
     return (special or known or list(troubles))[0]

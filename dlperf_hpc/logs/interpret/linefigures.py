@@ -103,7 +103,6 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
 
 
 def _in_window(rule: WindowRule, steps: LogSteps, segment: Segment) -> tuple[LogSteps, WindowRows]:
-    """The steps of the window, and the window."""
     numbers, skipped = steps.numbers("iteration"), 0
     if rule.by is By.LINES:
         skipped = bisect_right(numbers, rule.skip)
@@ -125,7 +124,6 @@ def _between_epochs(reading: Reading, steps: LogSteps) -> str:
 
 
 def _stamped(steps: LogSteps, name: str) -> LogSteps:
-    """The steps whose stamps of this name are numbers."""
     stamps = steps.column(name)
     if stamps is None:
         return LogSteps()
@@ -133,13 +131,11 @@ def _stamped(steps: LogSteps, name: str) -> LogSteps:
 
 
 def _times(stamps: Numbers, kind: Stamps, numbers: Numbers) -> tuple[float, ...]:
-    """Seconds per iteration between each two lines."""
     return tuple(map(truediv, differences(elapsed(stamps, kind)), differences(numbers)))
 
 
 def _refuse_buffered(seconds: array[float], times: Sequence[float]) -> None:
-    """NoFigure for lines of which many came at once, or in bursts: their moments are those of a
-    buffer. ``times`` are the seconds per iteration between each two lines."""
+    """NoFigure for lines that came in bursts, as a buffer's do; ``times`` are s per iteration."""
     at_once = sum(passed < _AT_ONCE_S for passed in differences(seconds))
     burst = _BURST * fmean(times)
     in_bursts = sum(each < burst for each in times)
@@ -157,8 +153,7 @@ def _refuse_buffered(seconds: array[float], times: Sequence[float]) -> None:
 
 
 def _coarse(stamps: Sequence[float], seconds: float, most: float = _COARSE, pieces: int = 1) -> str:
-    """What to say of a window of ``seconds`` between stamps that are whole seconds; '' if it is
-    long enough for these: they are off by ``most`` of it or less."""
+    """A warning if whole seconds are too coarse for a window of ``seconds``, else ''."""
     if pieces / seconds <= most or not _are_whole(stamps):
         return ""
     return (
@@ -188,11 +183,9 @@ def duration(stamps: Numbers, kind: Stamps) -> float:
 
 
 def elapsed(stamps: Sequence[float], kind: Stamps) -> array[float]:
-    """Seconds since the first of ``stamps``, in the order of the iterations.
-
-    Stamps without a date that are earlier by more than 12 h have passed midnight; those without a
-    year that are earlier by more than half a year, New Year. ClockError for any other step back.
-    """
+    """Seconds since the first of ``stamps``, in the order of the iterations. Stamps without a date
+    that are earlier by more than 12 h have passed midnight; those without a year that are earlier
+    by more than half a year, New Year. ClockError for any other step back."""
     passed = differences(array("d", stamps[:]))
     for i, each in enumerate(passed):
         if each < 0:
@@ -239,7 +232,6 @@ def rate_unit(printed: Printed) -> Unit:
 
 
 def _rated(steps: LogSteps, printed: Printed) -> LogSteps:
-    """The steps whose printed figure is a rate. NoFigure if there are none."""
     figures = steps.column("printed")
     if figures is not None and not (
         are_finite(figures) and None not in [rate(end, printed) for end in bounds(figures)]
@@ -303,7 +295,6 @@ def _timed(
 
 
 def _rates(figures: Sequence[float], printed: Printed) -> Sequence[float]:
-    """The :func:`rate` of figures that have one."""
     per_s, scale = _TIMES.get(printed.unit), printed.scale
     if per_s is None:
         return figures if scale == 1 else [value * scale for value in figures]
@@ -331,8 +322,7 @@ class _Points:
         self.rows.append(-1)
 
     def within_epochs(self, first: int, last: int) -> tuple[int, float]:
-        """Iterations and seconds between the first and the last point of each epoch, of those from
-        ``first`` to ``last``."""
+        """Iterations and seconds between the window's first and last point of each epoch."""
         iterations, seconds = 0, 0.0
         for begin, end in zip(self.begins, [*self.begins[1:], len(self.ends)]):
             low, high = max(begin, first), min(end - 1, last)
@@ -358,8 +348,7 @@ def _points(reading: Reading, steps: LogSteps) -> _Points:
 
 
 def _by_epoch(reading: Reading, steps: LogSteps) -> Iterator[tuple[int, int, int]]:
-    """The iteration after which each epoch's averages begin, and which of ``steps`` are its own:
-    from one up to another."""
+    """The iteration after which each epoch's averages begin, and which of ``steps`` are its own."""
     starts = [epoch.line for epoch in reading.epochs]
     origins = [reading.printed.origin + after for after in (0, *(e.after for e in reading.epochs))]
     lines = steps.numbers("line")
@@ -372,7 +361,6 @@ def _by_epoch(reading: Reading, steps: LogSteps) -> Iterator[tuple[int, int, int
 
 
 def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
-    """The rate between running averages, within each epoch if they begin anew with it."""
     rated = _rated(segment.steps, reading.printed)
     if not rule.nearest:  # up to the first line behind the window
         rated = rated[: bisect_right(rated.numbers("iteration"), rule.last or 0) + 1]
@@ -408,7 +396,6 @@ def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
 
 
 def _of_lines(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
-    """The mean of the printed figures of lines, as they stand."""
     rows = _rows(segment, reading.printed, rule)
     window_of = _rows_by_line if rule.by is By.LINES else _rows_by_iteration
     rows, lacking = window_of(rule, rows, segment)
@@ -459,8 +446,7 @@ def _mean_rate(rule: WindowRule, rows: LogSteps, printed: Printed) -> float:
 
 
 def _rows(segment: Segment, printed: Printed, rule: WindowRule) -> LogSteps:
-    """Lines with a figure as they stand; or one per iteration with the median over ranks. NoFigure
-    if there are none."""
+    """Lines with a figure, or one per iteration: the ranks' median. NoFigure without any."""
     if not rule.every_rank:
         return _rated(segment.lines, printed)
     figures: dict[int, list[float]] = {}
@@ -478,7 +464,6 @@ def _rows(segment: Segment, printed: Printed, rule: WindowRule) -> LogSteps:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """The mean; infinite if the sum of the values is no number any more."""
     try:
         return fmean(values)
     except OverflowError:

@@ -87,8 +87,6 @@ class Block(NamedTuple):
 
 
 class _Stream:
-    """One rank's stdout or stderr, and its line so far."""
-
     __slots__ = ("host", "lost", "number", "rank", "rest")
 
     def __init__(self, rank: int | None, host: str | None = None) -> None:
@@ -126,8 +124,6 @@ class _Stream:
 
 
 class _Streams:
-    """Every rank's stream, and the place in the file."""
-
     def __init__(self) -> None:
         self.by_tag: dict[bytes, _Stream] = {}
         self.untagged = self.current = _Stream(None)
@@ -187,14 +183,12 @@ class _Streams:
 
 
 def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
-    """The lines of a tagged file, each as it ends; empty ones are left out.
-
-    ``blocks`` may be cut anywhere. A line ends with ``\\n`` or ``\\r`` of its own rank and stream.
-    Untagged text is a line without a rank if it goes on to the physical line's end; before a tag it
-    is another program's prefix, and dropped. A line of more than ``LONGEST_LINE`` bytes is cut,
-    ranks beyond ``MOST_STREAMS`` tags are not read, and unfinished lines of more than ``MOST_HELD``
-    bytes are given up. Last come the lines that the file does not end, not ``whole``.
-    """
+    """The lines of a tagged file, each as it ends; empty ones are left out. ``blocks`` may be cut
+    anywhere. A line ends with ``\\n`` or ``\\r`` of its own rank and stream. Untagged text is a
+    line without a rank if it goes on to the physical line's end; before a tag it is another
+    program's prefix, and dropped. A line of more than ``LONGEST_LINE`` bytes is cut, ranks beyond
+    ``MOST_STREAMS`` tags are not read, and unfinished lines of more than ``MOST_HELD`` bytes are
+    given up. Last come the lines that the file does not end, not ``whole``."""
     for found in pieces(blocks):
         if isinstance(found, Block):
             yield from found.chunks()
@@ -237,7 +231,6 @@ def _chunks(parts: list[bytes], streams: _Streams, returns: bool) -> Iterator[Ch
 
 
 def _is_tidy(data: bytes) -> bool:
-    """Whether each tag in these whole lines begins one."""
     return len(_AT_BEGINNING.findall(b"\n" + data)) == data.count(b"]<std")
 
 
@@ -272,10 +265,8 @@ def tagged_by(head: bytes) -> str:
 
 
 def is_spaced(head: bytes) -> bool:
-    """Whether the launcher puts a blank behind its tags: then (nearly) every tag has one.
-
-    Taking a program's own blank for the tag's would join ``1.5`` and `` 2`` to one number.
-    """
+    """Whether the launcher puts a blank behind its tags: then (nearly) every tag has one. A
+    program's own blank taken for the tag's would join ``1.5`` and `` 2`` to one number."""
     after = [head[match.end() : match.end() + 1] for match in _BARE.finditer(head)]
     known = [byte for byte in after if byte]
     return bool(known) and 100 * known.count(b" ") >= 99 * len(known)
@@ -297,6 +288,5 @@ def _cut_between_tags(blocks: Iterable[bytes], tag: re.Pattern[bytes]) -> Iterat
 
 
 def _without_stamp(text: bytes) -> bytes:
-    """Text before a tag without the tag's time stamp."""
     match = _STAMP_AT_END.search(text, max(0, len(text) - 26))
     return text[: match.start()] if match else text

@@ -108,8 +108,7 @@ _Prefix = tuple[int, str, Optional[int], Optional[str]]  # depth, text, rank and
 
 class StrippedLine(NamedTuple):
     """A line's text without prefixes, and the rank and host by these. torchrun's ``[default3]``
-    counts within its node: if another prefix numbers the nodes (srun starts one torchrun on each),
-    that number is the ``host``."""
+    counts within its node; a number of the node in another prefix is the ``host``."""
 
     rank: int | None
     host: str | None
@@ -136,11 +135,9 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class LinePrefixes:
-    """How a file's lines are to be freed of what the launcher added.
-
-    ``name`` is the outermost of ompi, horovodrun, srun, pdsh, torchrun, agent, container; or none.
-    A ``tagged`` file goes through :func:`~dlperf_hpc.logs.scan.demux.demultiplex` first.
-    """
+    """How a file's lines are to be freed of what the launcher added. ``name`` is the outermost of
+    ompi, horovodrun, srun, pdsh, torchrun, agent, container; or none. A ``tagged`` file goes
+    through :func:`~dlperf_hpc.logs.scan.demux.demultiplex` first."""
 
     name: str = "none"
     tagged: bool = False
@@ -262,7 +259,6 @@ def _most(covered: int, lines: list[str]) -> bool:
 
 
 def _labels(lines: list[str]) -> Form | None:
-    """The form of srun's labels, if most lines have one."""
     found = [label for label in map(_LABEL.match, lines) if label]
     if not found:
         return None
@@ -279,7 +275,6 @@ def _labels(lines: list[str]) -> Form | None:
 def _hosts(
     name: str, pattern: re.Pattern[str], lines: list[str], named: frozenset[str]
 ) -> Form | None:
-    """A form with host names in it."""
     words = Counter([found["host"] for found in map(pattern.match, lines) if found])
     hosts = {word: n for word, n in words.items() if word in named or _may_be_host(word)}
     covered = sum(hosts.values())
@@ -344,8 +339,7 @@ def _origin(found: re.Match[str], outer: int | None, host: str | None) -> _Origi
 
 class _Launcher(NamedTuple):
     """How a launcher's command begins, and what its options say. ``nodes`` is their number where no
-    option says it. One process on each node may have all its GPUs, unless ``own``: each process has
-    one, whatever their number."""
+    option says it. One process on each node has all its GPUs, or one if each has its ``own``."""
 
     command: str
     says: Mapping[str, str]
@@ -354,7 +348,6 @@ class _Launcher(NamedTuple):
 
 
 def _says(**options: str) -> dict[str, str]:
-    """What options say, by their names without dashes; ``_`` is ``-``."""
     return {name: what for what, names in options.items() for name in names.split()}
 
 
@@ -413,8 +406,7 @@ def _read_elastic(line: Line, builder: ReadingBuilder, name: str, value: str) ->
 
 
 def _topology_of(text: str) -> dict[str, int]:
-    """What a command line says of nodes and devices. Of a launcher that starts another one, the
-    nodes count."""
+    """What a command line says of nodes and devices; of a nested launcher, the nodes alone."""
     told = _devices(_OF_PROGRAMS, _options(text.split(), _OF_PROGRAMS.says))
     commands = list(_COMMAND.finditer(text))
     ends = [*(each.start() for each in commands[1:]), len(text)]
@@ -430,7 +422,6 @@ def _topology_of(text: str) -> dict[str, int]:
 
 
 def _options(words: Iterable[str], says: Mapping[str, str]) -> dict[str, str]:
-    """The values of options before the program, by what they say."""
     found, waits = {}, ""
     for word in itertools.islice(words, 1000):
         bare = word.strip(_QUOTES)
@@ -476,8 +467,7 @@ def _number(value: str) -> int | None:
 
 
 def _slots(said: Mapping[str, str], name: str, between: str) -> tuple[int, int] | None:
-    """The number of hosts and of the slots on each: ``a:4,b:4``, ``a:0,1@b:0,1``. None if these
-    are not named, or are not the same on all."""
+    """Hosts and slots on each of ``a:4,b:4`` or ``a:0,1@b:0,1``; None if these differ."""
     hosts, counts = said.get(name, "").split(between), set()
     for slots in [host.partition(":")[2] for host in hosts]:
         counts.add(slots.count(",") + 1 if between == "@" and slots else _number(slots) or 0)

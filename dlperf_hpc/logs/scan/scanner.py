@@ -151,8 +151,7 @@ class Scanner:
             return None
 
     def _show_first(self, state: State, number: int, data: bytes, literals: frozenset[int]) -> None:
-        """Show a line that may begin a builder. If it has, later lines with the same literals are
-        collected and read many at once, where a format has patterns for them."""
+        """Show a line that may begin a builder, so that later ones may be read many at once."""
         self._show(state, number, data, literals)
         state.keep(literals, data)
         takers = self._takers(literals)
@@ -196,8 +195,7 @@ class Scanner:
         return any(found)
 
     def _show_dense(self, block: bytes, begin: int, end: int, state: State) -> bool:
-        """Show the lines of a part of a block, if all are of the form of those that were read last;
-        False if they are not, or if it cannot be told at once."""
+        """Show lines of a part of a block, if all are surely of the form of those before."""
         lines = block[begin : end - 1].split(b"\n")
         literals = self._literals.found_in(state.dense, state.groups)
         for group in state.groups:
@@ -216,8 +214,7 @@ class Scanner:
         return True
 
     def _joined(self, launcher: LinePrefixes, run: _Stretch) -> _Text | None:
-        """A run's lines without prefixes; None if the lines are few, or if one of them has to be
-        looked at by itself."""
+        """A run's lines without prefixes; None if few, or if one needs a look by itself."""
         joined = b"\n".join(run.lines)
         if len(run.lines) < FEWEST_IN_RUN or not joined.isascii() or b"\0" in joined:
             return None
@@ -232,24 +229,19 @@ class Scanner:
         return _Text("\n".join([each.text for each in stripped]), named)
 
     def _concerned(self, literals: frozenset[int]) -> tuple[Format, ...]:
-        """The formats that asked for lines with one of ``literals``."""
         named: dict[str, Format] = {}
         for literal in sorted(literals):
             named.update(self._wanting[literal])
         return tuple(named.values())
 
     def _groups_for(self, state: State) -> tuple[Group, ...]:
-        """The literals to look for in the next block."""
         early = state.seen < (SETTINGS_BYTES if state.has_steps else LATE_SETTINGS_BYTES)
         return self._groups(early, frozenset(state.builders) - {LAUNCH.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
-        """The literals to look for, of formats in ``known`` and of the rest, and those of failures,
-        which together with the figures would be more than a fast pass takes.
-
+        """The literals to look for, of formats in ``known`` and of the rest, and those of failures.
         Literals without a letter or a digit (a table's rows) are in many progress bars: they are
-        looked for once their format was recognised.
-        """
+        looked for once their format was recognised."""
         firm, loose = [], []
         for literal, takers in enumerate(self._wanting):
             recognised = not known.isdisjoint(takers)
@@ -263,7 +255,6 @@ class Scanner:
         return tuple(self._literals.groups(range(self._first_figure), firm, loose))
 
     def _tagged(self, blocks: Iterable[bytes], state: State) -> None:
-        """Lines put together from chunks of many ranks."""
         for chunk in pieces(blocks):
             if isinstance(chunk, Block):
                 self._in_tagged(chunk, state)
@@ -279,7 +270,6 @@ class Scanner:
                 state.keep(literals, chunk.data)
 
     def _plain(self, blocks: Iterable[bytes], state: State) -> None:
-        """Lines of a file that is one stream."""
         block, end = b"\n", 1
         for block, begin, end in whole_lines(blocks, state):
             self._in_block(block, begin, end, state)
@@ -293,7 +283,6 @@ class Scanner:
                 self._show(state, state.lines, state.rest, literals)
 
     def _in_tagged(self, block: Block, state: State) -> None:
-        """Lines with literals of a block of tagged ones."""
         state.lines = block.number - 1
         data = block.data
         state.groups = self._groups_for(state)
@@ -306,7 +295,6 @@ class Scanner:
         state.seen += len(data)
 
     def _in_block(self, block: bytes, begin: int, end: int, state: State) -> None:
-        """Lines with literals of a part of a block that is whole lines."""
         state.groups = self._groups_for(state)
         at = begin
         while at < end:
@@ -326,7 +314,6 @@ class Scanner:
         state.seen += end - begin
 
     def _search(self, block: bytes, begin: int, end: int, state: State) -> None:
-        """Lines in which a search finds literals."""
         if end - begin >= _TRIAL_BYTES:  # what is left of a block says little
             state.dense = b""
         returns = block.find(b"\r", begin, end) >= 0
@@ -347,8 +334,7 @@ class Scanner:
     def _found_lines(
         self, block: bytes, begin: int, end: int, state: State, returns: bool
     ) -> Iterator[tuple[int, bytes, frozenset[int]]]:
-        """The lines in which something was found, with the numbers of the physical lines and
-        their literals; counts these. ``returns``: a carriage return ends a line too."""
+        """Lines with a hit, which are counted. ``returns``: a carriage return ends a line too."""
         groups, known = state.groups, len(state.builders)
         hits = self._literals.find(block, begin, end, groups)
         find, rfind, among = block.find, block.rfind, self._literals.among
@@ -380,8 +366,7 @@ class Scanner:
 def _fitting(
     each: Format, text: str, count: int, known: dict[tuple[str, str], Found]
 ) -> tuple[LinePattern, Columns] | None:
-    """The first of a format's patterns that finds one of ``count`` lines, with the lines' groups;
-    None if none does, or if it does not find all. ``known`` has what patterns found."""
+    """The first pattern that finds each of ``count`` lines, with their groups, or None."""
     for lines in each.lines:
         key = lines.pattern, lines.clock
         if key not in known:

@@ -97,8 +97,7 @@ def _format(own_format: OwnFormat | None) -> Format | None:
 
 
 def _head(source: Source) -> bytes:
-    """The beginning of a log, as far as it can be read: read anew, since most logs have readings
-    and need not be kept for this."""
+    """The beginning of a log, read anew: most logs have readings and need not be kept for this."""
     head = bytearray()
     with contextlib.suppress(LogError):  # which is noted already
         for block in blocks(source):
@@ -109,9 +108,7 @@ def _head(source: Source) -> bytes:
 
 
 def scan_all(
-    sources: Sequence[Source],
-    cache: ScanCache,
-    workers: int | None = None,
+    sources: Sequence[Source], cache: ScanCache, workers: int | None = None
 ) -> Iterator[Scanned]:
     """What is in every source, in the order of ``sources``; those in ``cache`` are not read again.
     The memory in use grows neither with the number of files nor with their sizes."""
@@ -193,7 +190,6 @@ def _keep_memory() -> None:
 
 
 def _tasks(sources: Sequence[Source], size: int) -> Iterator[list[Source]]:
-    """The sources in turn, about ``size`` bytes in each task."""
     task: list[Source] = []
     for source in sources:
         task.append(source)
@@ -425,8 +421,7 @@ def _total(*row: Any) -> values.Total:
 
 
 def _steps(count: int, present: Sequence[bool], content: bytes) -> LogSteps:
-    """Steps whose columns lie in these bytes, one behind the other; ValueError or TypeError if they
-    do not, or lack a column that every step has."""
+    """Steps of the columns in these bytes; ValueError or TypeError if these are not whole."""
     size = _WIDTH * count
     if len(present) != len(GAPS) or len(content) != size * sum(present):
         raise ValueError("has other columns than steps have")
@@ -482,8 +477,7 @@ def programs() -> tuple[RecognisedProgram, ...]:
 
 
 def programs_in(head: bytes | bytearray) -> tuple[str, ...]:
-    """The names of the programs of which ``head``, a file's beginning, holds a sign; in the order
-    in which their first signs stand there."""
+    """The names of the programs of which ``head`` holds a sign, in the order of the first signs."""
     search, owners = _signs()
     found = search.find_matches_as_indexes(memoryview(head)[:HEAD_BYTES])
     return tuple(dict.fromkeys(owners[index] for index, _, _ in found))
@@ -491,6 +485,5 @@ def programs_in(head: bytes | bytearray) -> tuple[str, ...]:
 
 @functools.cache
 def _signs() -> tuple[BytesAhoCorasick, list[str]]:
-    """The search for all signs together, and the program of each sign."""
     owners = [(sign, each.name) for each in programs() for sign in each.signs]
     return BytesAhoCorasick([sign.encode() for sign, _ in owners]), [name for _, name in owners]
