@@ -259,8 +259,7 @@ def _run(
     cwd: str = "/",
     heard: Callable[[str], None] = lambda _line: None,
 ) -> tuple[int | None, str]:
-    """Exit code of a process, None if it did not end in time, and what it printed, each whole line
-    of which was ``heard`` as it came; all that it started ends."""
+    """A process's exit code, None out of time, and output, ``heard`` by lines; all of it ends."""
     # A file: a pipe that nobody reads would stop the process.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(

@@ -124,8 +124,7 @@ class _Machine:
 
 
 def sweep(device: str) -> Iterator[Finding]:
-    """The first steps of a user. No line of doctor says FAIL; each case of a sweep has a figure,
-    and on a card what belongs to it."""
+    """The first steps of a user: doctor says no FAIL, each case of a sweep has its figures."""
     machine = _Machine(device, **_FIGURES[device])
     findings = machine.json_of("doctor", machine.path)["findings"]
     bad = [f"{each['check']}: {each['seen']}" for each in findings if each["grade"] != "ok"]

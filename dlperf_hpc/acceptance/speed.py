@@ -63,8 +63,7 @@ def compiled(device: str) -> Iterator[Finding]:
 
 
 def tuned(device: str) -> Iterator[Finding]:
-    """Our models in mode ``tuned``, bf16 on a card, beside the goals of MFU, each with a table of
-    kernels that says where its time goes."""
+    """Our models in mode ``tuned``, bf16 on a card: MFU beside its goals, and the kernels."""
     for case in _cases(device, TUNED):
         if device == "cpu" or (case.model, case.seq_len) in GOALS:
             yield from _compared(case)
@@ -240,8 +239,7 @@ def _energy(device: str, card: Device) -> Finding:
 
 
 def memory(device: str) -> Iterator[Finding]:
-    """Peak memory lies on a line over the batch size: three batches predict a fourth. What each
-    session leaves behind does not grow."""
+    """Peak memory lies on a line over the batch size; what sessions leave does not grow."""
     _memory_of(device, _BATCHES[0])  # cuBLAS' workspace, 65 MiB on an H200, comes with the first
     peaks, left = zip(*(_memory_of(device, size) for size in _BATCHES))
     line = statistics.linear_regression(_BATCHES[:3], peaks[:3])

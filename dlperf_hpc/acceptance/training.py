@@ -248,8 +248,7 @@ def _products(opened: DdpSession) -> str:
 
 
 def checkpoint(device: str) -> Iterator[Finding]:
-    """10 iterations, a checkpoint, and 10 more are 20 iterations; without the optimizer's state
-    they are not."""
+    """10 iterations, a checkpoint, 10 more are 20, unless the optimizer's state is left out."""
     pairs = {"cuda": itertools.product(("adamw", "lamb"), ("fp32", "fp16"))}
     for optimizer, name in pairs.get(device, [("adamw", "fp32"), ("lamb", "fp32")]):
         config = _with_optimizer(device, optimizer, name)

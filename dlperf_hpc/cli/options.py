@@ -113,10 +113,7 @@ class _Help(argparse.RawDescriptionHelpFormatter):
 def parser(verb: str, description: str, epilog: str | None = None) -> argparse.ArgumentParser:
     """The argument parser of ``dlperf VERB``; ``--help`` prints both texts as they are."""
     made = _Parser(
-        prog=f"dlperf {verb}",
-        description=description,
-        epilog=epilog,
-        formatter_class=_Help,
+        prog=f"dlperf {verb}", description=description, epilog=epilog, formatter_class=_Help
     )
     made.add_argument("--version", action=_Version, nargs=0, help="print the version, and exit")
     return made
@@ -248,8 +245,7 @@ def add_outcome_options(made: argparse.ArgumentParser) -> None:
 
 
 def outcome_settings(arguments: argparse.Namespace) -> tuple[float, float]:
-    """The fractions of ``--tolerance`` and ``--risk``. SpecError for what is none, and for a risk
-    of 0, or of one half or more."""
+    """The fractions of ``--tolerance`` and ``--risk`` (0 to one half). SpecError if none."""
     tolerance, risk = (_fraction(arguments, name) for name in ("tolerance", "risk"))
     if not 0 < risk < 0.5:
         message = f"{arguments.risk!r} is not between 0 and 50%"
@@ -390,8 +386,7 @@ def add_files(made: argparse.ArgumentParser, **helps: str) -> None:
 
 
 def write_files(arguments: argparse.Namespace, contents: Mapping[str, Callable[[], bytes]]) -> None:
-    """Write the files that the command line asks for: ``--NAME FILE`` by the name of its content.
-    LedgerError if one cannot be written."""
+    """Write each file of ``--NAME FILE`` that is given. LedgerError if one cannot be."""
     from dlperf_hpc.reporting.writers import write_atomic
 
     for name, content in contents.items():

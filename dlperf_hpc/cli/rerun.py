@@ -158,8 +158,7 @@ def _rerun(arguments: argparse.Namespace) -> int:
 
 
 def _check_trust(root: Path, site: str | None) -> None:
-    """LedgerError for a directory that is not this user's, and, unless a site profile is given, for
-    one whose manifest somebody else may have written: jobs are made of the profile in it."""
+    """LedgerError for a directory, or a manifest that makes jobs, which is not this user's."""
     from dlperf_hpc.records import layout, ownership
 
     ownership.refuse_foreign(root)
@@ -202,8 +201,7 @@ def _submit_again(
 def _arrays(
     arguments: argparse.Namespace, ledger: Ledger, site: Site, kept_back: Sequence[Array] = ()
 ) -> tuple[tuple[Array, ...], submission.UnresolvedRuns]:
-    """New arrays of the runs asked for, not yet on disk; not of those that are kept back. And the
-    runs that ended badly and stay as they are."""
+    """New arrays, not on disk, of the runs to take; and the runs that ended badly and stay."""
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.plan import rerun_arrays
     from dlperf_hpc.engines.states import state_of

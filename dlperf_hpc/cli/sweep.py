@@ -142,8 +142,7 @@ def _with_value(cases: list[Case], item: str) -> list[Case]:
 
 
 def _any_of(wanted: Any) -> list[Any]:
-    """The values that a value of ``--only`` stands for: those of a list, those between commas, and
-    itself, since a value may have a comma in it."""
+    """What a value of ``--only`` stands for: a list, those between commas, and itself."""
     if isinstance(wanted, list):
         return wanted
     if not isinstance(wanted, str) or "," not in wanted:

@@ -17,9 +17,7 @@ from dlperf_hpc.files import open_regular
 
 # The end of a sentence: a stop, perhaps a closing quote or bracket, white space, and what a
 # sentence may begin with. "e.g. the" has no capital behind it.
-_SENTENCE_END = re.compile(
-    r"""(?:(?<=[.!?])|(?<=[.!?]["')\]]))\s+(?=["'(\[]*[A-Z0-9])""",
-)
+_SENTENCE_END = re.compile(r"""(?:(?<=[.!?])|(?<=[.!?]["')\]]))\s+(?=["'(\[]*[A-Z0-9])""")
 
 
 def text_files(inputs: Sequence[Path]) -> list[Path]:

@@ -183,8 +183,7 @@ _READERS: dict[str, tuple[str, Callable[[Path, SampleLayout], Shard]]] = {
 
 
 def open_shard(path: Path, layout: SampleLayout) -> Shard:
-    """The layout's own reader, or the one that fits the file's content. DataError if none does, or
-    if the file holds another model's samples."""
+    """The reader of the layout, or by content. DataError if none fits, or for another model."""
     with raising(DataError, f"{path}: cannot be read"):
         if layout.reader is not None:
             shard: Shard = layout.reader(path, layout)
@@ -265,8 +264,7 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def manifest_files(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a manifest says of each file, by name; nothing if it has no such table, or if a name in
-    it is that of something in another directory."""
+    """What a manifest says of each file of its own directory, by name, else nothing."""
     named: Any = content.get("files")
     if not isinstance(named, dict) or any(name != Path(name).name for name in named):
         return {}

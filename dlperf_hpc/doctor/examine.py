@@ -68,8 +68,7 @@ def examine(question: Question) -> measurements.Results:
 def _with_collectives(
     question: Question, target: Target, torch: tuple[str, ...], limit_s: int
 ) -> Iterator[Target]:
-    """A job on one node, for what lies between its GPUs, and one on all nodes; their ranks bound
-    themselves."""
+    """A job on one node and one on all nodes, whose ranks bound themselves."""
     array = replace(target.array, time_limit_s=limit_s)
     modules = tuple(dict.fromkeys((*target.modules, *torch)))
     target = replace(target, modules=modules, collectives_s=question.collectives_s)

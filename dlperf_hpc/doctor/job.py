@@ -121,8 +121,7 @@ class Target:
 
 
 def targets_of(arrays: Sequence[Array], nodes: int, limit_s: int = LIMIT_S) -> list[Target]:
-    """One of each environment in the sweep, on at most ``nodes`` nodes. ``limit_s`` is what the
-    partition allows."""
+    """One for each environment of the sweep, on so many ``nodes``; the partition's ``limit_s``."""
     named: dict[str, list[Array]] = {}
     for array in arrays:
         named.setdefault(array.environment, []).append(array)
@@ -143,8 +142,7 @@ def _target_of(arrays: Sequence[Array], nodes: int, limit_s: int) -> Target:
 
 
 def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> list[Target]:
-    """Without a sweep: each environment of the profile, and what every back end needs. ``limit_s``
-    is what the partition allows."""
+    """One for each environment of the profile, without a sweep; the partition's ``limit_s``."""
     modules = ("dlperf_hpc", "mpi4py")
     # An array must have a case; it is never run.
     anything = Case(
@@ -333,8 +331,7 @@ def _not_taken(trial: Trial, response: Response) -> CheckResult | None:
 
 
 def _copy_probe(box: Path) -> None:
-    """Make a directory that a Python runs, and that has something to say in an environment without
-    this package."""
+    """Make a directory that a Python runs, also in an environment without this package."""
     source = Path(probe.__file__).parent
     shutil.copytree(source, box / _PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     (box / "__main__.py").write_text(f"from {_PACKAGE}.__main__ import main\n\nmain()\n")
@@ -405,8 +402,7 @@ def _watch(waiting: list[Trial], question: Question) -> Iterator[Trial]:
 
 
 def _ask_states(trials: Sequence[Trial], visible_s: float) -> None:
-    """What the engine says of each; what it says nothing of stays as it was. The output of one that
-    has ended may take a while to show."""
+    """Ask the engine about each job. The output of an ended one may take a while to show."""
     first = trials[0]
     answer = first.engine.states(first.root, [], also=[trial.task for trial in trials])
     for trial in trials:

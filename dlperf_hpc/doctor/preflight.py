@@ -253,8 +253,7 @@ def needed(program: UserProgram, manifest: Manifest, arrays: Sequence[Array]) ->
 
 
 def _started_words(argv: Sequence[str]) -> list[str]:
-    """The words of a command that are started: the first one, and behind what runs scripts, or
-    options of a launcher, the first script. Of ``-m`` nothing is known."""
+    """The first word of a command, and the first script behind an interpreter or launcher."""
     runs_scripts = argv[0].startswith("--") or Path(argv[0]).name in _RUN_SCRIPTS
     scripts = [word for word in argv[1:] if word.endswith(_SCRIPTS)] if runs_scripts else []
     found = [*argv[:1], *scripts[:1]]

@@ -111,8 +111,7 @@ def module_option() -> tuple[str, ...]:
 
 
 def run_program(root: Path, array: Array, bound: str = "") -> TaskProgram:
-    """The program of an array's runs: the worker (of a user's program its supervisor), then the
-    epilogue in the Python that submits."""
+    """The program of an array's runs, worker or supervisor, and the epilogue."""
     from dlperf_hpc.records import quarantine
 
     ours = (sys.executable, *module_option())
@@ -242,8 +241,7 @@ class Engine(ABC):
         return None
 
     def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
-        """What it would start for each task of an array, as one would type it in a shell; nothing
-        where the batch script starts it."""
+        """What it starts for each task of an array, for a shell; nothing in a batch script."""
         return ()
 
     # --- submitting
@@ -271,8 +269,7 @@ class Engine(ABC):
         return Limit()
 
     def out_of_reach(self, words: str) -> str:
-        """What to do where the scheduler's own words say that it cannot be reached from here; ''
-        where they say something else."""
+        """What to do where these words say that the scheduler cannot be reached; else ''."""
         return ""
 
     # --- afterwards
@@ -313,8 +310,7 @@ class Engine(ABC):
     # --- words for people
 
     def to_do(self, state: TaskState) -> str:
-        """What a user can do about a task that does not start; '' where nothing is known. In it
-        stands DIR for the sweep's directory."""
+        """What a user can do about a task that does not start, with DIR for the sweep's; or ''."""
         return ""
 
     def without_mpi(self, environment: Environment, arrays: Sequence[Array]) -> bool:
@@ -334,8 +330,7 @@ class Engine(ABC):
         return "look at gpus and gpu_type in the site profile"
 
     def queue_command(self, jobs: Sequence[str]) -> list[str]:
-        """The command that shows these jobs in the queue, of no jobs the user's own; empty where
-        there is none."""
+        """The command that shows these jobs, or all of the user's, in a queue; else empty."""
         return []
 
     def cancel_command(self, jobs: Sequence[str]) -> list[str]:

@@ -98,8 +98,7 @@ def _took_s(log: Path) -> float:
 
 
 def _without_log(ledger: Ledger, result: RunResult, limit_s: float) -> float:
-    """The most that an attempt without a log took, s: from its submission until its job printed
-    last; 0.0 if that printed nothing."""
+    """The most that an attempt without a log took, s: until its job printed last, or 0.0."""
     task = ledger.tasks().get(result.run.id)
     if task is None or not result.status.finished:
         return 0.0

@@ -58,8 +58,7 @@ _WHEN_LATE = "its files may show within a minute; if they do not, `dlperf rerun 
 
 
 def current(root: Path, ask_scheduler: bool = True) -> Collection:
-    """Every run's state, and what could not be read. What the scheduler says finally of a run is
-    kept in the directory."""
+    """Every run's state, and what could not be read; keeps the scheduler's final words."""
     damaged: list[str] = []
     collection = state_of(read_ledger(root, damaged), ask_scheduler)
     return replace(collection, unreadable=(*collection.unreadable, *damaged))
@@ -86,8 +85,7 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
 
 
 def _settle(ledger: Ledger, engine: Engine, wanted: bool) -> Sequence[str]:
-    """Settle what is left of a process that was interrupted, unless one lives, which holds the
-    lock, or the directory is another's; the ids of the runs that waited in its queue."""
+    """Settle what is left of an interrupted process; the ids of runs that waited there."""
     if engine.detached or not wanted:
         return ()
     with contextlib.suppress(LedgerError), contextlib.ExitStack() as held:
@@ -212,8 +210,7 @@ def _job_of(task: Task, state: TaskState | None) -> RunJob:
 
 
 def standing(ledger: Ledger, insist: bool) -> Collection:
-    """How the runs stand for who submits: as in :func:`state_of`, but runs that waited in a queue
-    of this machine, which has ended, wait."""
+    """As :func:`state_of`, but runs that waited in an ended queue of this machine wait."""
     found = state_of(ledger, insist=insist)
     return found if get_engine(ledger.manifest.engine).detached else quick_results(ledger)
 
@@ -240,8 +237,7 @@ def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunRe
 
 @contextlib.contextmanager
 def writing(root: Path) -> Iterator[None]:
-    """Within it a sweep's directory may be written to; LedgerError where it is another's, and not
-    one that the group of DLPERF_SITE shares."""
+    """Within it a sweep may be written to; LedgerError where it is another user's."""
     with contextlib.ExitStack() as shared:
         if ownership.whose_else(root) is not None:
             shared.enter_context(ownership.sharing(sharing_group(None)))
@@ -266,8 +262,7 @@ class _StateResolver:
         return self._settled(result, task, state)
 
     def _ended_badly(self, result: RunResult, task: Task, state: TaskState | None) -> RunResult:
-        """A run whose job may live: requeued, by hand or by preemption, or about to end. Where the
-        scheduler alone knew of the end, it may have been an earlier one."""
+        """A run whose job may live, or whose end by the scheduler may be an earlier one."""
         if state is None:
             return result
         if words := _LIVES_AFTER.get(state.status):
@@ -299,8 +294,7 @@ class _StateResolver:
         return resolved
 
     def _believed(self, result: RunResult, task: Task, state: TaskState | None) -> RunResult:
-        """The result as the scheduler has it; where that does not know the end, as the task's
-        output tells it, else as unknown."""
+        """The result by the scheduler, else by the task's output, else as unknown."""
         if state is None and self.answer.silence:
             reason = f"{result.reason}; the scheduler cannot be asked ({self.answer.silence})"
             return replace(result, status=Status.UNKNOWN, reason=reason, to_do=_WHEN_IT_ANSWERS)
@@ -355,8 +349,7 @@ def follow(root: Path, poll_s: float, quiet: bool = False) -> None:
 
 
 def _on_signals(before: Any, handler: Any) -> None:
-    """Handle so the signals that end a process and were handled in the way ``before``: one that
-    nohup or a shell has set aside stays so."""
+    """Set a handler for the end signals that have ``before``; nohup has set others aside."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is before:
             signal.signal(number, handler)

@@ -127,8 +127,7 @@ def missing_arrays(
 
 
 def _missing_here(ledger: Ledger, requested: Sequence[Run]) -> tuple[Array, ...]:
-    """Arrays of the runs that this process has to queue: those that never were in a queue as they
-    are, if that keeps the order of ``requested``, else new ones."""
+    """Arrays of the runs to queue here: old ones, if these keep the order, else new ones."""
     results = quick_results(ledger).results
     finished = {result.run.id for result in results if result.status.finished}
     left = [run for run in requested if run.id not in finished]
@@ -245,9 +244,8 @@ def find_again(
 
 @dataclass(frozen=True)
 class SubmitResult:
-    """What a call to :func:`submit` did. ``waiting`` are arrays kept back: ``limit`` is the site's
-    or the scheduler's word, or '' after a request to stop. ``stop_request`` is the latest one
-    before."""
+    """What :func:`submit` did. ``waiting`` arrays are kept back: ``limit`` is the word for it, or
+    '' after a request to stop. ``stop_request`` is the latest one before."""
 
     submitted: tuple[Submission, ...] = ()
     refused: tuple[Submission, ...] = ()
@@ -293,8 +291,7 @@ def submit(
 def _after_searches(
     ledger: Ledger, site: Site, array: Array, submitted: Iterable[Submission]
 ) -> Site:
-    """The profile with which an array starts after jobs submitted now that find its cases' batch
-    sizes; without these it starts at once."""
+    """The profile of an array that waits for the jobs which find its cases' batch sizes."""
     cases = {run.case.id for run in array.tasks if run.case.sought} - array.searches
     if not cases:
         return site
@@ -374,8 +371,7 @@ class ActiveJobs:
 
 
 def active_jobs(ledger: Ledger, engine: base.Engine, runs: Collection[str]) -> ActiveJobs:
-    """Every task of these runs that may still start or runs, also of earlier submissions; SiteError
-    if the scheduler cannot be asked."""
+    """Every task of these runs that may start or runs; SiteError if the scheduler is silent."""
     tasks = _all_tasks(ledger, runs)
     if not tasks or not engine.detached:
         return ActiveJobs()

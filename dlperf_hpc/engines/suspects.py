@@ -94,8 +94,7 @@ def _got_further(paths: layout.RunPaths, record: Mapping[str, Any] | None) -> bo
 
 
 def hosts_of_launch(kind: str, output: str, env: Mapping[str, str] = os.environ) -> list[str]:
-    """Where a fault was seen of which no rank could tell: on this node, where the batch script
-    runs, or on those that srun names."""
+    """Where a fault was seen of which no rank could tell: here, or on nodes that srun names."""
     here = env.get("SLURMD_NODENAME") or socket.gethostname()
     if kind == "setup":
         return [here]
@@ -173,8 +172,7 @@ def _deadly(ledger: Ledger, ended: Iterable[tuple[RunResult, Verdict]]) -> dict[
 
 
 def _of_environments(ledger: Ledger, ended: Iterable[tuple[RunResult, Verdict]]) -> set[str]:
-    """The ids of runs that died of their environment, whatever node they were on: of what only the
-    environment can lack, and of what more than one node lacks."""
+    """Ids of runs that died of their environment: of what it alone or several nodes lack."""
     found = defaultdict[tuple[str, str], list[tuple[str, set[str]]]](list)
     environment = {run.id: run.case.environment for run in ledger.manifest.runs}
     for result, verdict in ended:

@@ -126,8 +126,7 @@ def _rows(
     fault: str = "",
     say: str = "",
 ) -> list[FailurePattern]:
-    """Rows that differ in their patterns alone; behind a pattern stand its literals, where it is
-    not the text itself."""
+    """Rows that differ in their patterns, each with its literals where it is no plain text."""
     rows = []
     for each in patterns:
         pattern, *literals = (each, each) if isinstance(each, str) else each

@@ -259,8 +259,7 @@ def timed_line(timed: TimerReport) -> str:
 
 
 def read_timed(text: str) -> TimerReport | None:
-    """What a line of a program tells of its Timer, behind whatever label of a launcher; None for
-    any other line, and for one that is damaged."""
+    """What a line of a program tells of its Timer; None for any other or a damaged line."""
     if _LITERAL not in text:
         return None
     line = read_line(text[max(text.find(_BEGINS), 0) :].rstrip())

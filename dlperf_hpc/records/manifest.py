@@ -65,8 +65,7 @@ class Array:
         return {run.case.id for run in first if run.case.sought}
 
     def run_of(self, index: int, repeat: int = 0) -> Run:
-        """The run that array index ``index`` measures as its ``repeat``-th, both from 0.
-        LedgerError if the array has no such index."""
+        """The ``repeat``-th run, from 0, of array index ``index``. LedgerError if there is none."""
         place = index * self.repeats_per_job + repeat
         if not 0 <= place < len(self.tasks):
             raise LedgerError(f"array {self.name} has no run {repeat} of index {index}")
@@ -220,8 +219,7 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
 
 
 def _mode_of(manifest: Manifest) -> int | None:
-    """Of a manifest with a secret, which jobs need as it is: nobody else reads it, but the group
-    that shares the sweep. None: the usual one."""
+    """Of a manifest with a secret: for the user and the sharing group. None: the usual mode."""
     text = json.dumps([_tables_of(manifest.programs), manifest.site])
     if redacted(text) == text:
         return None

@@ -98,8 +98,7 @@ def _line_begin(text: str, at: int) -> int:
 
 @functools.lru_cache(maxsize=1024)  # lines are many, ways few
 def _way(text: str) -> str:
-    """``P2P/CUMEM``, ``SHM/direct/direct``, ``NET/IB/GDRDMA``: without the number of the card, the
-    proxy, and what else differs from channel to channel. '' for what is no such thing."""
+    """``NET/IB/GDRDMA``: a way without what differs from channel to channel; '' for none."""
     if text.startswith(_OLD_MEMORY):
         return "SHM"
     network = _NETWORK.match(text)
@@ -113,8 +112,7 @@ _WORDS = {"within": "within nodes", "between": "between nodes", "elsewhere": "be
 
 
 def ways(facts: Mapping[str, Any], place: str) -> list[str]:
-    """The ways that NCCL took ``within`` or ``between`` nodes, or ``elsewhere``, by a run's facts:
-    texts, whoever wrote the log."""
+    """NCCL's ways ``within``, ``between`` or ``elsewhere``, by a run's facts: only texts."""
     names = _fact(facts, place)
     return [each for each in names if isinstance(each, str)] if isinstance(names, list) else []
 

@@ -68,8 +68,7 @@ def make_directory(path: Path) -> None:
 
 
 def whose_else(root: Path) -> str | None:
-    """Why nothing is to be written into a sweep's directory: what of it is somebody else's, in
-    words; None if it is this user's own."""
+    """What of a sweep's directory is somebody else's, in words; None if nothing is."""
     paths = (root, *(root / name for name in _FOLDERS))
     return next(filter(None, map(not_mine, paths)), None)
 
@@ -109,8 +108,7 @@ _REMEDY = (
 
 
 def not_mine(path: Path) -> str | None:
-    """What belongs to somebody else, or is a link that somebody else made, in words; None if it is
-    this user's own, or not there."""
+    """What is somebody else's, or a link of somebody else's, in words; None if this user's."""
     try:
         link, found = os.lstat(path), os.stat(path)
     except ABSENT:
@@ -142,8 +140,7 @@ def _mode(found: os.stat_result) -> str:
 
 
 def _replaceable(root: Path) -> str | None:
-    """The first directory above in which everybody can replace this one: on the path as it was
-    given, and as it is without links."""
+    """The first directory above, with or without links, in which everybody can replace this."""
     above = dict.fromkeys((*root.absolute().parents, *Path(os.path.realpath(root)).parents))
     for path in above:
         mode = os.stat(path).st_mode

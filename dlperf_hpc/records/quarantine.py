@@ -69,8 +69,7 @@ def is_end_of(kind: str, framework: str, case: Case) -> bool:
 
 @dataclass(frozen=True)
 class EnvironmentFault:
-    """One fault of an environment: its ``kind``, the ``run`` that died of it and that run's back
-    end, and the ``reason`` in its record."""
+    """A fault of an environment: its ``kind``, the ``run`` that died, its back end, why."""
 
     kind: str
     framework: str
@@ -136,8 +135,7 @@ def hold_back(root: Path, environment: str, entry: EnvironmentFault) -> None:
 
 
 def let_go(root: Path, environments: Iterable[str]) -> list[str]:
-    """Take the markers of environments away: the environments whose marker was there. OSError if
-    one cannot be taken away."""
+    """Remove the markers of environments; those that had one. OSError if one stays."""
     found = []
     for environment in dict.fromkeys(environments):
         try:

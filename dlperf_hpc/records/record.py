@@ -213,8 +213,7 @@ def _in_summary(window: Window, tables: Mapping[str, Table]) -> Found:
 
 
 def _waits_at_the_end(tables: Mapping[str, Table]) -> bool:
-    """Whether the host runs ahead of the device, so that iterations end in the log before they end:
-    TensorFlow gives no stamp on a GPU's own time line."""
+    """Whether iterations end in the log early: TensorFlow gives no stamp of a GPU's own."""
     known = [str(table.get("framework_name", "")) for table in tables.values()]
     known.append(str(tables.get("case", {}).get("framework", "")))
     tensorflow = any("tensorflow" in name.lower() or "horovod" in name.lower() for name in known)
@@ -266,8 +265,7 @@ def _missing(window: Window, timeline: Timeline, every: int) -> str:
 
 
 def _in_times(window: Window, timeline: Timeline, span: float, whole: bool) -> Found:
-    """The iterations' times against their stamps. ``whole``: each iteration has its line; of a long
-    window only every k-th has."""
+    """The iterations' times against their stamps. ``whole``: each iteration has its line."""
     rounding = len(timeline.ms) * _ROUNDED / 1e3 + _STAMP_S
     if whole and abs(sum(timeline.ms) / 1e3 - span) > rounding:
         yield from _odd_iterations(timeline, above_only=False)

@@ -106,8 +106,7 @@ def _maker(path: Path) -> tuple[str, int] | None:
 
 
 def launch_of(paths: RunPaths) -> str | None:
-    """The launch that made a run's record, or else its log; None if neither says. LogError for a
-    file that cannot be read."""
+    """The launch that made a run's record, else its log, else None. LogError if unreadable."""
     for path in (paths.record, paths.log):
         with raising(LogError, f"{path}: cannot be read"):
             made = _maker(path)

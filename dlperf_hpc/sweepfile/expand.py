@@ -96,8 +96,7 @@ def expand(
 
 @dataclass
 class _Cases:
-    """The cases that hold, by id, and the issues of others. ``merged`` counts the cases that values
-    of the command line made equal to another."""
+    """The cases that hold, by id, and others' issues; ``merged``: made equal by ``--set``."""
 
     registry: Registry
     commands: _Commands
@@ -161,8 +160,7 @@ class _Commands:
     _first: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def leaves_out(self, full: Values) -> bool:
-        """Whether a condition of its program leaves a case out. One that cannot be computed leaves
-        none out: :func:`_program_issues` says so."""
+        """Whether a condition leaves a case out; one that cannot be computed does not."""
         program = self.registry.programs.get(full["framework"])
         if program is None or not program.require:
             return False

@@ -175,8 +175,7 @@ def remarks(windows: Sequence[RankWindow]) -> list[str]:
 
 
 def mean_losses(windows: Sequence[RankWindow]) -> list[float | None]:
-    """Per iteration the mean over the processes that gave the loss of every iteration; None where
-    none did."""
+    """Per iteration the mean over the processes that gave every loss; None without one."""
     given = [[loss for loss in each.losses if loss is not None] for each in windows]
     whole = [losses for losses in given if len(losses) == len(windows[0].losses)]
     if not whole:
@@ -221,8 +220,7 @@ def median_ms(windows: Sequence[RankWindow]) -> float:
 
 
 def _accumulation(marked: Sequence[int]) -> int | None:
-    """Iterations for each optimizer step, as the program marked them; 1 if it marked none, None if
-    they differ."""
+    """Iterations for each optimizer step by the marks (1 without marks); None if they differ."""
     gaps = {after - before for before, after in zip((0, *marked), marked)} or {1}
     return gaps.pop() if len(gaps) == 1 else None
 
@@ -358,8 +356,7 @@ class WindowClock:
         return found, ()
 
     def memory_mb(self) -> float | None:
-        """Peak of the CUDA allocator, or of the process's resident set; MiB. None for another
-        device."""
+        """Peak of the CUDA allocator or of the resident set, MiB; None for another device."""
         if self._cuda is not None:
             return float(self._cuda.max_memory_allocated()) / 2**20
         if self._sync is not None:

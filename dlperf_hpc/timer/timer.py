@@ -284,8 +284,7 @@ class Timer:
             self._half_at = time.perf_counter()
 
     def _begin(self) -> None:
-        """Find the processes and begin the log, in the first iteration: by then the program has
-        formed its process group."""
+        """Find the processes, whose group the program has formed by now, and begin the log."""
         if self._group is not None:
             return
         self._group = found = config.find()

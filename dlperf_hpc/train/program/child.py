@@ -162,8 +162,7 @@ def _descriptors(env: Mapping[str, str]) -> list[int]:
 
 
 def descendants(root: int) -> dict[int, str]:
-    """Processes below one and their states (a letter: proc(5)); those that have ended but were not
-    waited for are left out."""
+    """Processes below one and their states (a letter: proc(5)), without zombies."""
     children: dict[int, dict[int, str]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -264,8 +263,7 @@ class ProgramWatch:
         return bool(data)
 
     def _note_stops(self, still_s: float) -> None:
-        """Add up for how long the supervisor, or a process of a program that is silent, stood still
-        in the window; without iterations in all of its life."""
+        """Add up how long the supervisor or a silent program stood still in the window."""
         measure, seen, now = self.manifest.measure, self._seen, time.monotonic()
         seconds, self._still_s = still_s - self._still_s, still_s
         late, self._noted = now - self._noted > _LOOK_S, now
@@ -279,8 +277,7 @@ class ProgramWatch:
             self.interrupted_s += seconds
 
     def _stands_still(self) -> bool:
-        """Whether a process of a program that prints nothing is stopped. Processor time that they
-        use is a sign of life."""
+        """Whether a process of a silent program is stopped: none uses processor time."""
         states = self.child.below()
         used = sum(map(_ticks, states))
         if used != self._used:
@@ -336,8 +333,7 @@ class ProgramWatch:
             self._end(SIGNAL, self._from_outside(), _GRACE_OUTSIDE_S)
 
     def _end(self, why: str, reason: str, grace_s: float) -> None:
-        """End the program, kindly at first, unless it has just ended. One that hangs prints where,
-        by SIGABRT, if its faulthandler is on."""
+        """End the program, kindly at first; one that hangs prints where, by SIGABRT."""
         if self.child.poll() is not None:
             return
         self._why, self._reason, self._stopped = why, reason, utc()
@@ -384,8 +380,7 @@ class ProgramWatch:
         )
 
     def _window_is_over(self, now: float) -> bool:
-        """Whether the window's last iteration was reported, and a little more was printed or
-        passed."""
+        """Whether the window's last iteration was reported, and a moment has passed."""
         measure = self.manifest.measure
         over = self.output.progress.timed  # where no line tells an iteration
         if self._seen is not None:

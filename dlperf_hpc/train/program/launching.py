@@ -128,8 +128,7 @@ def _hosts(env: Mapping[str, str]) -> list[str]:
 
 
 def expanded(text: str) -> list[str]:
-    """The names of a list of nodes as Slurm writes it (``n[1-2,07],gpu3``), in its order.
-    WorldError for what is none; at most 100 000."""
+    """The names of Slurm's list of nodes (``n[1-2,07],gpu3``). WorldError for none."""
     found: list[str] = []
     end = 0
     for match in _PART.finditer(text):

@@ -245,8 +245,7 @@ class End:
 
 
 def ended_badly(code: int, output: ProgramOutput, port: int | None = None) -> End:
-    """The end of a program with a failing exit code, by its last lines; ``port`` of a second
-    try."""
+    """The end of a program with a failing exit code, by its last lines; ``port`` as named."""
     text, words = output.text(), output.words()
     row, port_is_taken = found_in(text), names_taken_port(text)
     if row is not None and row.say:

@@ -112,8 +112,7 @@ class GpuSampler:
         return self._process.pid if self._process else None
 
     def lines(self, window: tuple[float, float]) -> tuple[list[dict[str, Any]], str]:
-        """What the log's lines ``gpu`` tell of a window (s since 1970), and why there are none, ''
-        for no reason. It ends by that."""
+        """The log's lines ``gpu`` of a window (s since 1970), and why not; it ends then."""
         if self._process is None:
             return [], ""
         try:

@@ -413,8 +413,7 @@ def _flat(positions: Tensor, tokens: int) -> Tensor:
 
 
 class Gpt2(Module):
-    """GPT-2 with its language-model head; calling it gives the loss to be minimised. ``compute``
-    and the initial values are as for BERT."""
+    """GPT-2 with its head; calling it gives the loss. Other words are those of BERT's."""
 
     def __init__(self, config: Gpt2Config, compute: str = "float32", seed: int = 0) -> None:
         super().__init__()

@@ -93,8 +93,7 @@ class StrategySession(TensorflowSession):
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
     def make_replicas(self) -> Sequence[Replica]:
-        """One per device, each on the components of the model's variables that lie there: nothing
-        but gradients travels between devices."""
+        """One per device, on its components of the variables: only gradients travel."""
         local = list(map(self.strategy.experimental_local_results, self.variables))
         self._replicas = []
         first, xla = self.world.rank * len(local[0]), self.case.option("xla")

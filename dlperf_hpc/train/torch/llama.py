@@ -44,8 +44,7 @@ def rotation(config: LlamaConfig, tokens: int, device: torch.device) -> tuple[Te
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """[B, T, heads, d], of which numbers i and i + d/2 are turned together, as in transformers'
-    weights; computed in float32."""
+    """[B, T, heads, d] with numbers i and i + d/2 turned together; computed in float32."""
     first, second = x.chunk(2, dim=-1)
     turned = (first * cos - second * sin, second * cos + first * sin)
     return torch.cat(turned, dim=-1).type_as(x)

@@ -205,8 +205,7 @@ def _gather(hidden: Tensor, positions: Tensor) -> Tensor:
 
 class CausalModel(nn.Module):
     """What models that predict the next token have in common. A subclass sets ``config``, ``word``
-    (the embedding), ``layers`` and ``final_norm``, and writes :meth:`decode`; ``forward`` gives the
-    loss to be minimised."""
+    (the embedding), ``layers`` and ``final_norm``, and writes :meth:`decode`."""
 
     config: Gpt2Config | LlamaConfig
     word: nn.Embedding
@@ -233,8 +232,7 @@ class CausalModel(nn.Module):
         raise NotImplementedError
 
     def through_layers(self, hidden: Tensor, *more: Tensor) -> Tensor:
-        """Embedded tokens [B, T, h] to the last hidden states; ``more`` is what each layer gets
-        besides."""
+        """Embedded tokens [B, T, h] to the last hidden states; ``more`` goes to each layer."""
         again = self.config.checkpoint_activations and self.training and torch.is_grad_enabled()
         for layer in self.layers:
             hidden = self._computed_twice(layer, hidden, *more) if again else layer(hidden, *more)

@@ -219,8 +219,7 @@ class TorchSession(Resumable):
         return map(local, self.module.parameters())
 
     def state_bytes(self) -> dict[str, int | None]:
-        """Bytes that this rank holds of parameters, of gradients as an optimizer step reads them,
-        and of the optimizer's state."""
+        """Bytes of this rank's parameters, gradients as a step reads them, and optimizer state."""
         # A placed optimizer's own half updates this rank's share, and has its state.
         states = getattr(self.optimizer, "optim", self.optimizer).state.values()
         moments = [t for state in states for t in state.values() if torch.is_tensor(t)]
