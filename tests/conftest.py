@@ -46,6 +46,7 @@ MARKERS = {
 SLOW = (
     *("campaigns/test_faults.py", "frameworks/test_all_frameworks.py", "mpi/test_local_engine.py"),
     *("campaigns/test_attacks.py", "frameworks/horovod/test_horovod.py"),
+    *("frameworks/test_published_sweeps.py", "frameworks/deepspeed/test_llama3_deepspeed.py"),
     *("slurm/test_resume.py", "mpi/test_local_programs.py", "frameworks/test_checkpoints.py"),
     *("frameworks/tensorflow/test_tensorflow.py", "slurm/test_unusual_sites.py"),
     *("frameworks/tensorflow/test_models_tensorflow.py", "slurm/test_slow_node.py"),

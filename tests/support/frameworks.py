@@ -40,6 +40,17 @@ def framework_python(name: str) -> str:
     pytest.fail(f"{places[-1]} is no Python: run `make env-{name}`, or set {variable}")
 
 
+def environments() -> str:
+    """The tables of a site profile for every back end, on this machine and under srun."""
+    env = 'mpi = "pmi2"\nenv = { GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self"'
+    tables = [f"[environment.default]\n{env} }}\n"]
+    for name in FRAMEWORKS:
+        python = f'python = "{framework_python(name)}"'
+        quiet = 'TF_CPP_MIN_LOG_LEVEL = "2"'
+        tables.append(f"[environment.{name}]\n{python}\n{env}, {quiet} }}\n")
+    return "\n".join(tables)
+
+
 def run_checks(
     name: str,
     script: Path,
