@@ -88,8 +88,10 @@ slurm-newer:
 browser: | slurm
 	sh tests/support/browser.sh
 
+# The package compiled once: else each of thousands of commands compiles it anew where PYTHONDONTWRITEBYTECODE is set.
 install:
 	@$(MAKE) --no-print-directory --jobs 2 $(VENV)/.test slurm browser
+	@$(RUN) -m compileall -q dlperf_hpc
 
 check: lint
 	$(call parallel,$(UNIT) -m 'not processes')

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from lacking import add_torch, without_torch
+from places import BUSY
 from sweeping import Workplace, local_environment, moment, wait_until
 
 from dlperf_hpc.model.result import Status
@@ -22,8 +23,6 @@ FAULTS = """
 env = { DLPERF_FAULT = "raise@1" }
 [environment.killed]
 env = { DLPERF_FAULT = "kill@1" }
-[environment.stopped]
-env = { DLPERF_FAULT = "stop@0" }
 """
 
 
@@ -32,6 +31,10 @@ STUCK = """
 env = { DLPERF_FAULT = "hang@1" }
 [environment.stopped]
 env = { DLPERF_FAULT = "stop@1" }
+"""
+RANK_0_STOPPED = """
+[environment.default]
+env = { DLPERF_FAULT = "stop@0" }
 """
 
 
@@ -92,8 +95,8 @@ def test_a_sweep_from_toml_to_csv(place: Workplace) -> None:
 
 def test_ranks_that_fail_end_their_run_and_no_other(place: Workplace) -> None:
     site = place.write("site.toml", FAULTS)
-    environments = '[matrix]\nenvironment = ["raising", "killed", "stopped", "default"]\n'
-    spec = place.tiny("faults", ["1n2g"], time_limit="00:00:20", more=environments)
+    environments = '[matrix]\nenvironment = ["raising", "killed", "default"]\n'
+    spec = place.tiny("faults", ["1n2g"], more=environments)
     done = place.verb("sweep", spec, "--cluster", "local", "--site", site)
     assert done.returncode == 1, done.stdout + done.stderr
     results = place.results("faults")
@@ -102,26 +105,40 @@ def test_ranks_that_fail_end_their_run_and_no_other(place: Workplace) -> None:
     assert "rank 1" in results["raising"].reason and "RunError" in results["raising"].reason
     assert "Traceback" in Path(results["raising"].log).read_text()
     assert results["killed"].status is Status.FAILED and "9" in results["killed"].reason
-    assert results["stopped"].status is Status.TIMEOUT
     # A rank that ends as its warm-up begins may be quicker than rank 0 with that line.
-    for name in ("raising", "killed"):
-        assert moment(results[name].ended) - moment(results[name].started) < 20 + 30
-    assert moment(results["stopped"].ended) - moment(results["stopped"].started) < 20 + 60
+    for name in ("raising", "killed"):  # not by the time limit of five minutes
+        assert moment(results[name].ended) - moment(results[name].started) < 50 * BUSY
     (row,) = (row for row in place.table("faults") if "killed" in row["tags"])
     assert row["samples_per_s"] == "" and row["speedup"] == "" and row["runs_ok"] == "0"
-    takes = "3 of 4 runs ended as failed or timeout: `dlperf rerun logs/faults` takes them"
+    takes = "2 of 3 runs ended as failed: `dlperf rerun logs/faults` takes them"
     assert takes in done.stderr
 
 
-def test_who_is_waited_for_is_named(place: Workplace) -> None:
-    """One rank sleeps, one is stopped, the others wait for it: the reason says who is who."""
-    site = place.write("site.toml", STUCK)
-    more = '[limits]\nstartup_s = 15.0\n[matrix]\nenvironment = ["asleep", "stopped"]\n'
-    spec = place.tiny("stuck", ["1n2g"], more=more)
+def test_a_rank_that_is_stopped_ends_with_the_time_limit(place: Workplace) -> None:
+    """However far it has come by then."""
+    site = place.write("site.toml", RANK_0_STOPPED)
+    spec = place.tiny("stopped", ["1n2g"], time_limit="00:00:20")
     done = place.verb("sweep", spec, "--cluster", "local", "--site", site)
     assert done.returncode == 1, done.stdout + done.stderr
-    results = place.results("stuck")
-    assert "no progress for 15 s in phase warmup" in results["asleep"].reason
+    result = place.results("stopped")["1n2g"]
+    assert result.status is Status.TIMEOUT
+    assert moment(result.ended) - moment(result.started) < (20 + 60) * BUSY
+    assert "ended as timeout: `dlperf rerun logs/stopped` takes it" in done.stderr
+
+
+def test_who_is_waited_for_is_named(place: Workplace) -> None:
+    """One rank sleeps, one is stopped, the others wait for it: the reason says who is who. On a
+    busy machine ranks may not come to their warm-up within the limit: then with a longer one."""
+    site = place.write("site.toml", STUCK)
+    for limit in (15, 75):
+        more = f'[limits]\nstartup_s = {limit}\n[matrix]\nenvironment = ["asleep", "stopped"]\n'
+        spec = place.tiny(f"stuck-{limit}", ["1n2g"], more=more)
+        done = place.verb("sweep", spec, "--cluster", "local", "--site", site)
+        assert done.returncode == 1, done.stdout + done.stderr
+        results = place.results(f"stuck-{limit}")
+        if all("in phase warmup" in result.reason for result in results.values()):
+            break
+    assert f"no progress for {limit} s in phase warmup" in results["asleep"].reason
     assert "rank 1 stands at drills.py:" in results["asleep"].reason
     assert "rank 0 stands at " in results["asleep"].reason
     assert "rank 1 says nothing" in results["stopped"].reason
@@ -146,7 +163,7 @@ def test_interrupt_ends_the_running_run(place: Workplace) -> None:
             lambda: any("name=warmup" in p.read_text() for p in log.glob("*.log")), 60, "warm-up"
         )
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 130
+        assert process.wait(30 * BUSY) == 130
     finally:
         process.kill()
         process.communicate()

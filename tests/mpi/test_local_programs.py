@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from pasting import blocks
-from places import ROOT
+from places import BUSY, ROOT
 from ready_programs import compiled, smallest
 from sweeping import Workplace, local_environment, wait_until
 
@@ -181,7 +181,7 @@ topologies = ["1n2g"]
 repeats = 1
 [measure]
 warmup = 3
-iterations = 20
+iterations = 80
 [case]
 framework = "mine"
 model = "toy"
@@ -350,7 +350,7 @@ def test_ctrl_c_ends_the_program(place: Workplace) -> None:
         log = place.directory("odd") / "mine/toy/bz4/1n2g/toy_b4_fp32_1.log"
         wait_until(lambda: log.exists() and b" 0| " in log.read_bytes(), 60, "a line")
         os.kill(sweep.pid, signal.SIGINT)
-        told = sweep.communicate(timeout=60)[0]
+        told = sweep.communicate(timeout=60 * BUSY)[0]
     place.verb("status", place.directory("odd"))
     (result,) = full_results(place.directory("odd")).results
     assert result.status is Status.CANCELLED, told
@@ -372,7 +372,7 @@ def test_a_program_that_was_stopped_in_its_window_does_not_count(place: Workplac
             for pid in pids:
                 os.kill(pid, number)
             time.sleep(3.5 * (number == signal.SIGSTOP))
-        assert sweep.wait(60) == 1
+        assert sweep.wait(60 * BUSY) == 1
     (result,) = full_results(place.directory("odd")).results
     assert result.status is Status.PARTIAL and re.match(r"interrupted for \d+ s", result.reason)
 

@@ -9,6 +9,7 @@ import sysconfig
 from pathlib import Path
 
 import pytest
+from places import BUSY
 from sweeping import Workplace, local_environment
 
 from dlperf_hpc.records.collect import full_results
@@ -19,7 +20,7 @@ def python(tmp_path: Path) -> str:
     """A Python like this one, but for mpi4py and the MPI library that a wheel has put beside it."""
     folder = tmp_path / "no-mpi"
     base = Path(sys.executable).resolve()
-    subprocess.run([base, "-m", "venv", "--without-pip", folder], check=True, timeout=60)
+    subprocess.run([base, "-m", "venv", "--without-pip", folder], check=True, timeout=60 * BUSY)
     there = Path(sysconfig.get_path("purelib"))
     packages = folder / there.relative_to(sys.prefix)
     for path in there.iterdir():
@@ -42,7 +43,7 @@ def verb(place: Workplace, python: str, *arguments: object) -> subprocess.Comple
         env={**place.env, "OMP_NUM_THREADS": "1"},
         text=True,
         capture_output=True,
-        timeout=240,
+        timeout=240 * BUSY,
         check=False,
     )
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import ROOT
+from places import BUSY, ROOT
 
 from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.engines.local import find_mpiexec
@@ -39,7 +39,7 @@ def test_two_ranks_of_one_program(tmp_path: Path, way: str) -> None:
         env={**clean_environment(), "PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=60 * BUSY,
         check=False,
     )
     assert done.returncode == 0, done.stderr

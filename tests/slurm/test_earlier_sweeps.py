@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from fixtures_slurm import Onebox
-from places import SUPPORT
+from places import BUSY, SUPPORT
 from sweeping import local_environment, wait_until
 
 DATA = SUPPORT / "data" / "sweeps_2026_11"
@@ -129,7 +129,7 @@ def typed(argv: list[str], where: Path) -> Done:
     env = {**local_environment(), "XDG_CACHE_HOME": str(where / "cache")}
     command = [sys.executable, "-m", "dlperf_hpc", *argv]
     return subprocess.run(
-        command, cwd=where, env=env, text=True, capture_output=True, timeout=60, check=False
+        command, cwd=where, env=env, text=True, capture_output=True, timeout=60 * BUSY, check=False
     )
 
 
@@ -366,7 +366,7 @@ def test_a_queued_script_leaves_a_record_where_its_ranks_did_not(
             env={**local_environment(), **slurm, "PATH": path},
             stdout=out,
             stderr=subprocess.STDOUT,
-            timeout=60,
+            timeout=60 * BUSY,
             check=False,
         )
     assert done.returncode == 137, output.read_text()
@@ -418,7 +418,7 @@ def test_what_waited_before_the_rebuilding_measures_and_reports(
     for each in (array, f"{name}.report"):
         script = tmp_path / f"{each}.sh"
         script.write_text(waiting_script(root, each))
-        done = onebox.run(["sbatch", "--wait", str(script)], cwd=tmp_path, timeout=200)
+        done = onebox.run(["sbatch", "--wait", str(script)], cwd=tmp_path, timeout=200 * BUSY)
         output = [path.read_text() for path in (root / "jobs").glob("*.out")]
         assert done.returncode == 0, (done.stderr, output)
     assert list(ends(root).values()) == [("ok", "")] * runs

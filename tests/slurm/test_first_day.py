@@ -17,6 +17,7 @@ import built_wheel
 import pytest
 from fixtures_slurm import Onebox
 from pasting import blocks, steps
+from places import BUSY
 
 PAGE = "first-day.md"
 _REFUSED = "dlperf doctor --site mycluster"
@@ -63,7 +64,7 @@ def shell(place: Path, cluster: Onebox) -> Iterator[Shell]:
     finally:
         assert typed.process.stdin and typed.process.stdout
         typed.process.stdin.close()
-        typed.process.wait(60)
+        typed.process.wait(60 * BUSY)
         typed.process.stdout.close()
         cluster.run(["scancel", "--me"])  # what a command that failed has left for other tests
 

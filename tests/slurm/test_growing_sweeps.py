@@ -10,23 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from fixtures_slurm import Onebox
-from places import SUPPORT
+from places import BUSY, SUPPORT
 from queueing import Queue, executions, live_runs
 from sweeping import HELD_SITE, Done, Workplace, wait_until
 
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import read_ledger
-
-
-@pytest.fixture
-def place(tmp_path: Path, onebox: Onebox) -> Workplace:
-    return Workplace(tmp_path, onebox.env)
-
-
-@pytest.fixture
-def queue(onebox: Onebox) -> Queue:
-    return Queue(onebox.env)
 
 
 @pytest.fixture
@@ -130,7 +119,7 @@ def test_a_kill_after_the_manifest_has_grown(place: Workplace, site: Path, queue
         subprocess.Popen(argv, cwd=place.root, env=dict(place.env), stdout=subprocess.PIPE)
         for _ in range(2)
     ]
-    outputs = [process.communicate(timeout=120)[0].decode() for process in pressed]
+    outputs = [process.communicate(timeout=120 * BUSY)[0].decode() for process in pressed]
     assert [process.returncode for process in pressed] == [0, 0]
     assert sorted(text.count("submitted: job") for text in outputs) == [0, 1]
     assert every_run_in_one_job(queue, root) and len(read_ledger(root).arrays) == 2

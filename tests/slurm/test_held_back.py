@@ -5,16 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from fixtures_slurm import Onebox
 from lacking import add_torch, without_torch
 from places import ROOT
 from sweeping import Workplace, wait_until
-
-
-@pytest.fixture
-def place(tmp_path: Path, onebox: Onebox) -> Workplace:
-    return Workplace(tmp_path, onebox.env)
 
 
 def test_one_run_fails_the_others_are_held_back_and_rerun_takes_them(

@@ -4,21 +4,11 @@ makes room, so that the same command submits the rest."""
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from fixtures_slurm import Onebox
 from queueing import Queue, executions, live_runs
 from sweeping import HELD_SITE, Workplace, wait_until
-
-
-@pytest.fixture
-def place(tmp_path: Path, onebox: Onebox) -> Iterator[Workplace]:
-    """The cluster is that of other tests too: what is held would wait there for ever."""
-    made = Workplace(tmp_path, onebox.env)
-    yield made
-    made.verb("cancel", made.directory("spare"))
 
 
 def test_the_same_command_submits_what_fits_when_runs_have_ended(

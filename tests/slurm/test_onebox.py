@@ -15,13 +15,13 @@ from pathlib import Path
 
 import pytest
 from fixtures_slurm import ONEBOX, Onebox, call, short_directory
-from places import SUPPORT
+from places import BUSY, SUPPORT
 
 NOBODY = 65534
 
 
 def until(condition: Callable[[], bool], seconds: float = 15) -> bool:
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + BUSY * seconds
     while time.monotonic() < deadline:
         if condition():
             return True
@@ -202,7 +202,7 @@ def test_run_cleans_up_when_it_is_ended(place: Path, number: signal.Signals) -> 
     with subprocess.Popen(argv, env=env, stderr=subprocess.PIPE, text=True) as runner:
         assert runner.stderr is not None and "up in" in runner.stderr.readline()
         runner.send_signal(number)
-        assert runner.wait(20) == (143 if number == signal.SIGTERM else -number)
+        assert runner.wait(20 * BUSY) == (143 if number == signal.SIGTERM else -number)
     assert until(lambda: list(scratch.iterdir()) == [] and mentions(scratch) == [])
 
 
@@ -234,7 +234,7 @@ def test_an_ordinary_user_can_do_it() -> None:
 
         def do(*argv: str) -> subprocess.CompletedProcess[str]:
             whole = [*become, *argv]
-            return subprocess.run(whole, text=True, capture_output=True, timeout=60, cwd="/")
+            return subprocess.run(whole, text=True, capture_output=True, timeout=60 * BUSY, cwd="/")
 
         done = do(python, str(code), "up", str(place))
         assert done.returncode == 0, done.stderr

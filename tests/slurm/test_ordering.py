@@ -50,14 +50,17 @@ class Ordered(Workplace):
 
     def jobs(self) -> dict[str, tuple[str, str, str]]:
         """State, dependency and token of each job that waits or runs, by its name."""
-        text = self.queue.call("squeue", "-h", "-t", "PD,R,CG", "-o", "%j|%T|%E|%k")
-        rows = [line.split("|") for line in text.splitlines()]
-        return {row[0]: (row[1], row[2], row[3]) for row in rows}
+        return {row[0]: (row[1], row[2], row[3]) for row in self._rows("%j|%T|%E|%k")}
 
     def ids(self) -> dict[str, str]:
         """The id of each job that waits or runs, by its name."""
-        text = self.queue.call("squeue", "-h", "-t", "PD,R,CG", "-o", "%j|%F")
-        return dict(line.split("|") for line in text.splitlines())
+        return {row[0]: row[1] for row in self._rows("%j|%F")}
+
+    def _rows(self, format_: str) -> list[list[str]]:
+        """Of what was submitted from this directory: the cluster is that of other tests too."""
+        text = self.queue.call("squeue", "-h", "-t", "PD,R,CG", "-o", f"{format_}|%Z")
+        rows = [line.split("|") for line in text.splitlines()]
+        return [row[:-1] for row in rows if row[-1] == str(self.root)]
 
 
 @pytest.fixture
@@ -210,6 +213,7 @@ def test_what_after_names(place: Ordered) -> None:
 
     # A dependency of the profile's own stays; one that cannot be met any more is told by status.
     fails = ("sbatch", "--parsable", "-o", "/dev/null", "--job-name", "bad", "--wrap", "exit 1")
+    fails += ("--chdir", str(place.root))
     bad = place.queue.call(*fails).strip()
     wait_until(lambda: "bad" not in place.ids(), 30, "the end of a job that fails")
     site = ("--site", place.site(f'sbatch = {{ dependency = "afterok:{bad}" }}\n'))

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import BUSY
 from spec_samples import write
 
 CLOSED = """\
@@ -29,7 +30,9 @@ def typed(place: Path, *arguments: str, conf: str) -> subprocess.CompletedProces
         (place / "slurm.conf").write_text(conf)
         env["SLURM_CONF"] = str(place / "slurm.conf")
     argv = [sys.executable, "-m", "dlperf_hpc", *arguments]
-    return subprocess.run(argv, cwd=place, env=env, text=True, capture_output=True, timeout=120)
+    return subprocess.run(
+        argv, cwd=place, env=env, text=True, capture_output=True, timeout=120 * BUSY
+    )
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from places import BUSY
 from queueing import Queue, executions, live_runs, tokens_of
 from sweeping import Done, Workplace, local_environment, phase_began, wait_until
 
@@ -194,19 +195,21 @@ def test_a_requeued_run_is_a_new_attempt_of_the_same_job(place: Workplace, queue
         argv, cwd=place.root, env=dict(place.env), stdout=subprocess.PIPE, text=True
     ) as follower:
         (place.root / "doom.0").unlink()
-        queue.call("scontrol", "requeue", f"{job}_0")
+        queue.call("scontrol", "requeuehold", f"{job}_0")  # it waits until it was looked at
         seen = set()
 
-        def ok() -> bool:
+        def stands(wanted: str) -> bool:
             state = states(place, root)[run.id]
             if state not in seen:
                 assert "nothing to rerun" in place.verb("rerun", root).stdout
             seen.add(state)
-            return "ok" in seen
+            return state == wanted
 
-        wait_until(ok, 120, "the second attempt")
-        assert seen <= {"pending", "running", "ok"} and "pending" in seen
-        followed = follower.communicate(timeout=30)[0]
+        wait_until(lambda: stands("pending"), 60, "the requeue")
+        queue.call("scontrol", "release", f"{job}_0")
+        wait_until(lambda: stands("ok"), 120, "the second attempt")
+        assert seen <= {"pending", "running", "ok"}
+        followed = follower.communicate(timeout=30 * BUSY)[0]
     # Slurm kills a task that it puts back; the task may find the time for a last word before.
     assert executions(root)[run.id] in (["unknown", "ok"], ["cancelled", "ok"])
     assert len(queue.jobs(root)) == 1
@@ -249,7 +252,7 @@ def test_pressed_three_times_at_once(place: Workplace, held: Path, queue: Queue)
         subprocess.Popen(argv, cwd=place.root, env=dict(place.env), stdout=subprocess.PIPE)
         for _ in range(3)
     ]
-    outputs = [process.communicate(timeout=120)[0].decode() for process in pressed]
+    outputs = [process.communicate(timeout=120 * BUSY)[0].decode() for process in pressed]
     assert [process.returncode for process in pressed] == [0, 0, 0]
     assert sorted(text.count("submitted: job") for text in outputs) == [0, 0, 3]
     assert sorted(queue.jobs(root).values()) == sorted(tokens_of(root))
@@ -282,7 +285,12 @@ def test_a_closed_standard_input_keeps_nobody_from_submitting(
     argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), "--site", str(held)]
     shell = ["sh", "-c", 'exec "$@" <&-', "sh", *argv]
     done = subprocess.run(
-        shell, cwd=place.root, env=dict(place.env), capture_output=True, text=True, timeout=60
+        shell,
+        cwd=place.root,
+        env=dict(place.env),
+        capture_output=True,
+        text=True,
+        timeout=60 * BUSY,
     )
     assert submitted(done) == 1
     assert place.verb("cancel", root).returncode == 0 and queue.alive(root) == []

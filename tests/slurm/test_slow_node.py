@@ -82,25 +82,30 @@ def test_its_pairs_name_it(place: Workplace, onebox: Onebox) -> None:
         rows = {row["node"]: row for row in answer["nodes"]}
         assert rows.keys() == {"n1", "n2", "n3", "n4"}, done.stdout + done.stderr
         assert all(row["pairs"] == 3 for row in rows.values())
-        assert max(rows, key=lambda node: rows[node]["steps_ms"]) == SLOW
-        assert min(rows, key=lambda node: rows[node]["all_reduce_gb_per_s"]) == SLOW
         if rows[SLOW]["ailments"]:
             break
+    assert max(rows, key=lambda node: rows[node]["steps_ms"]) == SLOW
+    assert min(rows, key=lambda node: rows[node]["all_reduce_gb_per_s"]) == SLOW
     assert any(words.startswith("slow: ") for words in rows[SLOW]["ailments"]), rows
     assert done.returncode == 1 and answer["ok"] is False
 
 
 def test_runs_on_different_nodes_name_it(place: Workplace, onebox: Onebox) -> None:
-    """Three runs on it and nine on the others: with fewer, chance would give as much."""
+    """Three runs on it and nine on the others: with fewer, chance would give as much. Other work on
+    this machine may slow one of the others meanwhile: then once more."""
     there = place.write("there.toml", f'{SITE}sbatch = {{ nodelist = "{SLOW}" }}\n')
     elsewhere = place.write("elsewhere.toml", f'{SITE}exclude = "{SLOW}"\n')
-    with slowed(onebox, SLOW, hashes):
-        first = place.verb("sweep", spec(place, 3), "--site", there, "--no-check")
-        assert first.returncode == 0, first.stdout + first.stderr
-        done = place.verb("sweep", spec(place, 12), "--site", elsewhere, "--wait", "--no-check")
-    assert done.returncode == 0, done.stdout + done.stderr
-    told = place.verb("nodes", place.directory("slow"), "--json")
-    found = json.loads(told.stdout)
+    for name in ("first", "second"):
+        options = ("--name", name, "--no-check")
+        with slowed(onebox, SLOW, hashes):
+            first = place.verb("sweep", spec(place, 3), "--site", there, *options)
+            assert first.returncode == 0, first.stdout + first.stderr
+            done = place.verb("sweep", spec(place, 12), "--site", elsewhere, "--wait", *options)
+        assert done.returncode == 0, done.stdout + done.stderr
+        told = place.verb("nodes", place.directory(name), "--json")
+        found = json.loads(told.stdout)
+        if found["slow"][:1] == [SLOW]:
+            break
     assert told.returncode == 1 and found["runs"] == found["compared"] == 12, told.stderr
     rows = {row["node"]: row for row in found["nodes"]}
     assert found["slow"][0] == SLOW, rows

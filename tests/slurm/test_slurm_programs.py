@@ -138,7 +138,7 @@ repeats = 1
 time_limit = "00:02:00"
 [measure]
 warmup = 3
-iterations = 30
+iterations = 80
 [case]
 framework = "mine"
 model = "toy"

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from fixtures_slurm import Onebox
-from places import ROOT
+from places import BUSY, ROOT
 from sweeping import Workplace, moment
 
 from dlperf_hpc.model.result import Status
@@ -32,7 +32,7 @@ def _profile(name: str) -> Path:
 
 
 def test_four_topologies_and_two_that_cannot_be(place: Workplace, onebox: Onebox) -> None:
-    topologies = ["1n1g", "1n2g", "2n2g", "4n2g", "8n1g", "1n16g"]
+    topologies = ["1n1g", "1n2g", "2n2g", "4n1g", "8n1g", "1n16g"]
     spec = place.tiny("scaling", topologies)
     done = place.verb("sweep", spec, "--site", _profile("onebox"), "--wait", timeout=280)
     onebox.run(["scancel", "--name=8n1g.scaling"])
@@ -76,8 +76,8 @@ def test_deaths_leave_a_row_and_the_others_alone(place: Workplace, onebox: Onebo
     assert "Traceback" in Path(results["raising"].log).read_text()
     assert results["killed"].status is Status.FAILED
     assert "rank 1" in results["killed"].reason and "Killed" in results["killed"].reason
-    for name in ("raising", "killed"):  # perhaps before rank 0 has said that the warm-up begins
-        assert moment(results[name].ended) - moment(results[name].started) < 90, name
+    for name in ("raising", "killed"):  # not by the time limit of five minutes
+        assert moment(results[name].ended) - moment(results[name].started) < 90 * BUSY, name
     assert results["alone"].status is Status.FAILED
     for word in ("believes it is alone", "--mpi", "site profile"):
         assert word in results["alone"].reason

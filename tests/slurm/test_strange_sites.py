@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from fixtures_slurm import Onebox
 from other_user import as_user
+from places import BUSY
 from queueing import Queue, tokens_of
 from sweeping import Workplace, wait_until
 
@@ -144,10 +145,10 @@ def test_cancel_while_a_slow_sweep_submits(site: Site, queue: Queue) -> None:
         with begin(site, [*line, "cancel", str(root)]) as cancelling:
             wait_until((root / layout.STOP).exists, 60, "the wish to stop")
             go_on.touch()
-            out, err = cancelling.communicate(timeout=60)
+            out, err = cancelling.communicate(timeout=60 * BUSY)
             assert cancelling.returncode == 0 and out.startswith("cancelled: "), err
             assert "another process is submitting here" in err
-        out, err = sweeping.communicate(timeout=60)
+        out, err = sweeping.communicate(timeout=60 * BUSY)
     assert sweeping.returncode == 1 and out.count("submitted: job") == 1, err
     assert "not yet submitted: 2 arrays" in err and "cancelled meanwhile" in err
     assert queue.alive(root) == [] and len(queue.jobs(root)) == 1

@@ -99,9 +99,11 @@ def accounting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Onebox]:
 
 
 @pytest.fixture
-def place(tmp_path: Path, onebox: Onebox) -> Workplace:
-    """A directory of its own, in which verbs talk to the session's cluster."""
-    return Workplace(tmp_path, onebox.env)
+def place(tmp_path: Path, onebox: Onebox) -> Iterator[Workplace]:
+    """A directory of its own, in which verbs talk to the session's cluster. What waits or runs
+    there after the test is cancelled, as a test that failed may leave it to the next one."""
+    yield Workplace(tmp_path, onebox.env)
+    onebox.run(["scancel", "--me"])
 
 
 @pytest.fixture

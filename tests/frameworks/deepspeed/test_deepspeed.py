@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from frameworks import run_checks
 from optimizer_references import apart, expected
-from places import SUPPORT
+from places import BUSY, SUPPORT
 from reference_curve import communication_is_measured
 
 from dlperf_hpc.engines.base import clean_environment
@@ -242,7 +242,7 @@ def test_zero_belongs_to_deepspeed(tmp_path: Path) -> None:
 def test_the_declaration_imports_no_framework() -> None:
     code = "import sys, dlperf_hpc.train.backends.deepspeed\nprint(*sys.modules)"
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60 * BUSY, check=True
     )
     assert not {"torch", "numpy", "deepspeed"} & set(done.stdout.split())
 
@@ -260,7 +260,7 @@ def test_a_python_without_deepspeed_says_so() -> None:
         env=clean_environment(),
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=120 * BUSY,
         check=False,
     )
     assert done.returncode == 1

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch.distributed
 from frameworks import run_checks
-from places import SUPPORT
+from places import BUSY, SUPPORT
 from reference_curve import communication_is_measured
 
 from dlperf_hpc.train.probe.bandwidth import store_of
@@ -49,7 +49,7 @@ def test_ddps_own_logger_is_kept_out_of_the_window() -> None:
         "    print(model._get_ddp_logging_data()['iteration'])\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120 * BUSY, check=True
     )
     usual, quiet = map(int, done.stdout.split())
     assert usual == 200 and quiet <= 10  # the iteration at which it last looked

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import built_wheel
 import pytest
-from places import ROOT
+from places import BUSY, ROOT
 
 _SMALL = ["--only", "1n1g", "--set", "repeats=1", "--set", "measure.iterations=4"]
 
@@ -23,7 +23,9 @@ def call(place: Path, *argv: str, **more: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{kept['PATH']}"
     library = {"LD_LIBRARY_PATH": f"{sys.prefix}/lib"}
     env = {**kept, "PATH": path, "OMP_NUM_THREADS": "1", **library, **more}
-    done = subprocess.run(argv, cwd=place, env=env, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(
+        argv, cwd=place, env=env, capture_output=True, text=True, timeout=240 * BUSY
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from other_models import our_weights
 from parameter_counts import gpt2_parameters
-from places import ROOT, SUPPORT
+from places import BUSY, ROOT, SUPPORT
 
 from dlperf_hpc.engines.base import clean_environment
 from dlperf_hpc.model.case import Case, Topology
@@ -504,7 +504,7 @@ def session() -> dict[str, Any]:
         env={**clean_environment(), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=300 * BUSY,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     found: dict[str, Any] = json.loads(done.stdout)
@@ -650,7 +650,7 @@ def test_declaration_imports_neither_framework_nor_numpy() -> None:
         cwd=REPOSITORY,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=60 * BUSY,
         check=True,
     )
     assert not {"torch", "numpy", "tensorflow"} & set(done.stdout.split())

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import torch
 from data_samples import prepared, write_corpus
-from places import ROOT, SUPPORT
+from places import BUSY, ROOT, SUPPORT
 
 from dlperf_hpc.data import bert_files
 from dlperf_hpc.engines.base import clean_environment
@@ -53,7 +53,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
         start_new_session=True,
     )
     try:
-        output, errors = process.communicate(timeout=250)
+        output, errors = process.communicate(timeout=250 * BUSY)
     finally:
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
@@ -154,7 +154,9 @@ def test_the_benchmark_on_real_text_runs() -> None:
     options = ["--model", "bert-tiny", "--ranks", "1", "--steps", "3", "--json"]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     argv = [sys.executable, str(script), *options]
-    done = subprocess.run(argv, env=env, text=True, capture_output=True, timeout=200, check=False)
+    done = subprocess.run(
+        argv, env=env, text=True, capture_output=True, timeout=200 * BUSY, check=False
+    )
     assert done.returncode == 1, done.stderr[-3000:]
     (found,) = json.loads(done.stdout)
     assert len(found["losses"]) == 3 and found["losses"][0] > 10

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from places import ROOT
+from places import BUSY, ROOT
 from sweeping import Workplace, local_environment
 
 from dlperf_hpc import Timer, TrainerTimer
@@ -84,8 +84,8 @@ def run(place: Path, program: str, *words: str) -> subprocess.CompletedProcess[s
     kept = {key: value for key, value in os.environ.items() if not key.startswith("SLURM_")}
     env = {**kept, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     return subprocess.run(
-        [sys.executable, *told], cwd=place, env=env, capture_output=True, text=True, timeout=120,
-        check=False,
+        [sys.executable, *told], cwd=place, env=env, capture_output=True, text=True,
+        timeout=120 * BUSY, check=False,
     )  # fmt: skip
 
 
