@@ -268,9 +268,8 @@ def _(scene: Scene) -> Commands:
             scene.plant(place)
             commands += [Command(["status", str(place)], told=_KINDS[kind])]
             out = scene.home / place.name
-            commands += [
-                Command(["report", str(place), "--out", str(out)], _KINDS[kind], writes=[out])
-            ]
+            argv = ["report", str(place), "--out", str(out), "--write", "csv"]
+            commands += [Command(argv, _KINDS[kind], writes=[out])]
     for kind in _KINDS:
         spec = scene.shared / f"{kind}.toml"
         _put(kind, spec)

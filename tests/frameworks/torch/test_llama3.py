@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     Tensors = dict[str, Tensor]
 
 BATCH = 3
+VOCABULARY = 1024  # of llama3_checks
 # 16 positions before the scaling, 96 after it; three heads of queries for each of keys.
 SMALL = LlamaConfig(
     *(3, 96, 6, 160), key_heads=2, tied=True, original_positions=16, max_positions=96, vocab=500
@@ -312,7 +313,8 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 def test_ddp_trains_it_alike_in_every_precision_and_mode(two_ranks: Any) -> None:
     losses = two_ranks["fp32"]
-    assert losses[0] == pytest.approx(np.log(128_256), abs=0.2) and losses[-1] < losses[0] - 0.05
+    assert losses[0] == pytest.approx(np.log(VOCABULARY), abs=0.2)
+    assert losses[-1] < losses[0] - 0.05
     for name in ("checkpointed", "placed", "sharded", "sharded, checkpointed"):
         assert two_ranks[name] == pytest.approx(losses, rel=1e-6), name
     for name in ("compiled", "compiled, checkpointed", "tuned"):
