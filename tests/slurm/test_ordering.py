@@ -212,9 +212,8 @@ def test_what_after_names(place: Ordered) -> None:
     assert out == "" and "Slurm knows no job 99999" in err
 
     # A dependency of the profile's own stays; one that cannot be met any more is told by status.
-    fails = ("sbatch", "--parsable", "-o", "/dev/null", "--job-name", "bad", "--wrap", "exit 1")
-    fails += ("--chdir", str(place.root))
-    bad = place.queue.call(*fails).strip()
+    fails = ("sbatch", "--parsable", "--chdir", str(place.root), "-o", "/dev/null")
+    bad = place.queue.call(*fails, "--job-name", "bad", "--wrap", "exit 1").strip()
     wait_until(lambda: "bad" not in place.ids(), 30, "the end of a job that fails")
     site = ("--site", place.site(f'sbatch = {{ dependency = "afterok:{bad}" }}\n'))
     assert f"#SBATCH --dependency=afterok:{bad},afterany:{job}\n" in script("first")[0]
