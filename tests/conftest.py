@@ -44,10 +44,10 @@ MARKERS = {
 }
 # The files that take minutes, the slowest first: files that run side by side shall end together.
 SLOW = (
-    *("campaigns/test_faults.py", "frameworks/test_all_frameworks.py", "mpi/test_local_engine.py"),
-    *("campaigns/test_attacks.py", "frameworks/horovod/test_horovod.py"),
-    *("frameworks/test_published_sweeps.py", "frameworks/deepspeed/test_llama3_deepspeed.py"),
-    *("slurm/test_resume.py", "mpi/test_local_programs.py", "frameworks/test_checkpoints.py"),
+    *("campaigns/test_faults.py", "campaigns/test_attacks.py", "mpi/test_local_engine.py"),
+    *("frameworks/test_checkpoints.py", "frameworks/horovod/test_horovod.py"),
+    *("frameworks/test_published_sweeps.py", "frameworks/test_all_frameworks.py"),
+    *("slurm/test_resume.py", "mpi/test_local_programs.py"),
     *("frameworks/tensorflow/test_tensorflow.py", "slurm/test_unusual_sites.py"),
     *("frameworks/tensorflow/test_models_tensorflow.py", "slurm/test_slow_node.py"),
     *("slurm/test_slurm_sweeps.py", "slurm/test_earlier_sweeps.py"),

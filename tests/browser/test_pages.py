@@ -13,7 +13,7 @@ from typing import Any
 import page_samples
 import pytest
 from browser import Browser
-from places import SUPPORT
+from places import BUSY, SUPPORT
 from record_samples import a_run, ended_ok
 from report_samples import bad, case, oks
 
@@ -364,7 +364,7 @@ def test_data_come_out_of_the_page(chromium: Browser, pages: dict[str, Path], ma
     chromium.open(pages["many"])
     for name in ("runs.csv", "report.json"):
         chromium.run("document.querySelector(`[data-get='${arguments[0]}']`).click()", name)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 60 * BUSY
         while not (chromium.downloads / name).exists():
             assert time.monotonic() < deadline
             time.sleep(0.05)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from places import BUSY
 from selenium import webdriver
 from selenium.webdriver.chrome.options import Options
 from selenium.webdriver.chrome.service import Service
@@ -26,7 +27,7 @@ _FLAGS = (
     "--disable-extensions", "--disable-dev-shm-usage", "--hide-scrollbars",
     "--force-device-scale-factor=1",
 )  # fmt: skip
-PATIENCE_S = 60
+PATIENCE_S = 60 * BUSY
 
 
 class Browser:

@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from places import ROOT
+from places import BUSY, ROOT
 from queueing import files_of_ok_runs
 from sweeping import Workplace, local_environment
 
@@ -33,7 +33,7 @@ from dlperf_hpc.cli import rerun, status, sweep
 from dlperf_hpc.train.joblog import provenance
 
 PROGRAMS = ROOT / "tests" / "support" / "programs"
-PATIENCE_S = 90.0
+PATIENCE_S = 90.0 * BUSY
 TOKEN = "INTERRUPTED_SWEEP"  # in the environment of all that a trial starts
 ANY = """
 repeats = 3
