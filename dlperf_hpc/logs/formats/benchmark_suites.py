@@ -24,7 +24,9 @@ block in which an evaluation lies is counted with it, and noted.
 ``samples_count`` is a count of samples, over all devices; divided by the global batch it is the
 number of optimizer steps. A count that is no multiple of it is not read, nor are logs that count
 epochs (``epoch_num``, ``first_epoch_num``): some programs write samples there, others tokens. Where
-``samples_count`` stays at 0, ``step`` of ``tracked_stats`` counts the samples, if it is there. The
+``samples_count`` stays at 0, ``step`` of ``tracked_stats`` counts the samples, if it is there. A
+``block_stop`` of NVIDIA's callback of v5.0 repeats its block's start: the samples of the next
+``eval_start`` or ``block_start`` are those at that stop. The
 unit of ``tracked_stats`` is nowhere stated: samples/s in all logs with ``samples_count`` that were
 seen, tokens/s in GPT-3's of v3.1, which have none. The clock is held against it.
 
@@ -129,8 +131,10 @@ def _read_other(
     key, value = event.get("key"), event.get("value")
     if key == "run_start":
         builder.state["run"] = {}
-    elif key == "eval_start" and _run(builder).get("open"):
-        builder.note_once(line, _EVALUATION)
+    elif key == "eval_start":
+        _count_late(builder, metadata.get("samples_count"))
+        if _run(builder).get("open"):
+            builder.note_once(line, _EVALUATION)
     elif key == "tracked_stats" and isinstance(value, dict):
         _read_stats(builder, value.get("throughput"), metadata)
     elif key == "train_loss":
@@ -161,6 +165,7 @@ def _read_block(
         return
     if begins:
         first = "samples" not in run
+        _count_late(builder, samples)
         samples = run["samples"] if run.get("by_step") else samples
         if not first and run["samples"] != samples:
             run["lost"] = True
@@ -170,22 +175,38 @@ def _read_block(
         if first:
             _add(line, builder, now, samples)
     elif run.get("open"):
-        samples = _counted(line, builder, samples)
-        run.update(open=False, samples=samples, since=now)
-        _add(line, builder, now, samples)
+        run.update(open=False, since=now)
+        _read_stop(line, builder, now, samples)
 
 
-def _counted(line: Line, builder: ReadingBuilder, samples: int) -> int:
-    """The samples at a block's stop: where they are not counted, those of its ``tracked_stats``."""
+def _read_stop(line: Line, builder: ReadingBuilder, now: float, samples: int) -> None:
+    """A block's stop: where its samples are not counted, those of its ``tracked_stats``."""
     run = _run(builder)
     step, before = run.get("printed", (None,))[0], run["samples"]
     if samples == before and type(step) is int and step > before:
         run["by_step"] = True
-    elif samples == before:
+    samples = step if run.get("by_step") and type(step) is int else samples
+    if samples == before:
+        run["uncounted"] = line
+    else:
+        run["samples"] = samples
+        _add(line, builder, now, samples)
+
+
+def _count_late(builder: ReadingBuilder, samples: Any) -> None:
+    """Add the block that stopped with the samples of its start, if those of now are more."""
+    run = _run(builder)
+    stop = run.pop("uncounted", None)
+    if stop is None:
+        return
+    before, (_, speed) = run["samples"], run.get("printed", (None, None))
+    if type(samples) is int and samples > before:
+        run.update(samples=samples, printed=(samples, speed))
+        _add(stop, builder, run["since"], samples)
+    else:
         run["lost"] = True
-        builder.note_once(line, _NOT_COUNTED)
+        builder.note_once(stop, _NOT_COUNTED)
         builder.steps[-1:] = builder.steps[-1:] if before else []
-    return step if run.get("by_step") and type(step) is int else samples
 
 
 def _add(line: Line, builder: ReadingBuilder, now: float, samples: int) -> None:

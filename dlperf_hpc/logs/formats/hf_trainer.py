@@ -45,8 +45,8 @@ read, since in 2022 ``interval_samples_per_second`` was one step's samples over 
 
 Scripts of diffusers and accelerate without a Trainer print the same settings, and a bar of
 optimizer steps with the total that these state, called ``Steps:`` or nothing: it is read without a
-loss line. unsloth has the settings in its banner (``Batch size per device = 2 | Gradient
-accumulation steps = 4``, ``Data Parallel GPUs = 1 | Total batch size (2 x 4 x 1) = 8``).
+loss line. unsloth has the settings in its banner (``Data Parallel GPUs = 1 | Total batch size (2 x
+4 x 1) = 8``), and its notebooks end with ``462.7198 seconds used for training.``
 
 Settings come from the log at level INFO (``Instantaneous batch size per device = 8``); the number
 of copies of the model follows from three of them, and of devices if no copy is split: the total
@@ -127,6 +127,7 @@ _VALUE = r"['\"]?(?P<value>[0-9][0-9,]{0,24}(?:\.[0-9]{1,20})?)"
 _PAUSE = (
     rf"\beval_(?:[0-9A-Za-z_]{{1,40}}_)?runtime['\"]?: {_VALUE}['\"]?,|Saving model checkpoint to "
 )
+_NOTEBOOK = "seconds used for training"
 _ARGUMENT = "--per_device_train_batch_size"  # which only these Trainers have
 _END = r"(?:\s*$| \| )"  # unsloth has several settings in a line
 _PLAN = (
@@ -346,6 +347,19 @@ def _read_paddle(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     builder.step(line, found["iteration"], stamp=stamp, printed=printed, loss=loss, lr=lr)
 
 
+def _read_notebook(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """unsloth's seconds of all steps; they are whole batches unless epochs have more samples."""
+    builder.recognise(line)
+    builder.release_held()
+    steps = builder.state.get("planned") or 0
+    samples = steps * (builder.latest("global_batch") or 0)
+    known = {count.name: count.value for count in builder.counts}
+    if 0 < samples >= 0.95 * (known.get("epochs_asked", 1) - 1) * known.get("epoch_samples", 0):
+        builder.total(line, _NOTEBOOK, float(found["seconds"]) / steps, Unit.S_PER_ITERATION)
+    else:
+        builder.note(line, f"{_NOTEBOOK}, but steps or batch are missing or do not fit the epochs")
+
+
 def _read_running(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     builder.state["evaluates"] = "training" not in line.text
 
@@ -414,6 +428,7 @@ _TRAINER = (
         ", interval_steps_per_second: ",
         note="a step of PaddleNLP's Trainer, but not as it prints it",
     ),
+    LinePattern(rf"^(?P<seconds>{NUMBER}) {_NOTEBOOK}\.\s*$", take=_read_notebook),
     LinePattern(_PAUSE, take=_read_pause),
     # without a name, or diffusers' one: the share done takes three places
     LinePattern(r"^(?:Steps: ?)?.{3}%\|", take=_read_bar),

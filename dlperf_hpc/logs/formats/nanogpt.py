@@ -57,7 +57,9 @@ since then; where the time is in seconds it may be that since the validation bef
 read. On lines without ``val_loss`` the clock is read without waiting for the device. Rank 0
 prints. A log holds the program's own text, whose settings are read where they are in sequences
 (until 2024-12); later ones count tokens in a way that changes during a run. Real logs were read:
-the records of KellerJordan/modded-nanogpt. openai/parameter-golf prints the same lines.
+the records of KellerJordan/modded-nanogpt. openai/parameter-golf prints the same lines, and before
+them ``world_size:8 grad_accum_steps:1`` and ``train_batch_tokens:524288 train_seq_len:1024 ..``; the
+tokens are those of an optimizer step of all devices (its records of 2026-03 were read).
 
 llm_c
 -----
@@ -284,6 +286,14 @@ def _read_own_text(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     builder.hold(line, _SPEEDRUN_FACTS[found["what"]], value)
 
 
+def _read_step_tokens(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """parameter-golf's tokens of an optimizer step, in sequences."""
+    tokens, length = int(found["tokens"]), int(found["length"])
+    if length and tokens % length == 0:
+        builder.hold(line, "seq_len", length)
+        builder.hold(line, "global_batch", tokens // length)
+
+
 def _read_speedrun(line: Line, builder: ReadingBuilder, match: Groups) -> None:
     """A step. Of two lines for one, with and without validation, the first counts."""
     done = int(match["done"])
@@ -383,6 +393,15 @@ LINES = {
     "modded_nanogpt": (
         LinePattern(_SPEEDRUN, take=_read_speedrun),
         LinePattern(_SPEEDRUN_SETTING, take=_read_own_text),
+        LinePattern(
+            r"^world_size:(?P<devices>[0-9]{1,9})"
+            r" grad_accum_steps:(?P<accumulation>[0-9]{1,9})\s*$",
+            held=True,
+        ),
+        LinePattern(
+            r"^train_batch_tokens:(?P<tokens>[0-9]{1,15}) train_seq_len:(?P<length>[0-9]{1,9}) ",
+            take=_read_step_tokens,
+        ),
     ),
     "llm_c": _LLM_C,
 }
