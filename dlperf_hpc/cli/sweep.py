@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 SUMMARY = "submit a sweep file to Slurm, or run it on this machine"
 _MOST_LINES = 3  # of a log that is tried
+_MOST_RUNS = 8  # of a job, to show their order
 
 _EPILOG = """\
 examples:
@@ -311,6 +312,7 @@ def _plan_texts(
     yield plan_text(manifest, engine, root)
     for (topology, program), words in children.items():
         yield f"\n{program} on {topology}, each task: {words}"
+    yield from _jobs_of_several(manifest.arrays)
     if sought := manifest.sought:
         how = "doubled from 1, then bisected to 1/16, within its time limit; the repeats use it:"
         of = f"the largest batch size of {number_of(len(sought), 'case')}"
@@ -324,6 +326,17 @@ def _plan_texts(
         yield f"\nnote: {', '.join(wide)}: {refusal}; try --cluster slurm"
 
 
+def _jobs_of_several(arrays: Sequence[Array]) -> Iterator[str]:
+    """What the jobs of arrays measure in turn, where that is more than one run, and how long they
+    may take together."""
+    for array in arrays:
+        if array.repeats_per_job > 1:
+            job = [run.id for run in array.tasks[: array.repeats_per_job]]
+            limit = f"time limit {array.job_limit_s / 60:g} min"
+            each = f"each job measures {len(job)} runs in turn, {limit}"
+            yield f"\n{array.name}: {each}; the first job:{below(job, _MOST_RUNS)}"
+
+
 def _planned(
     array: Array, script: str | None, children: Mapping[tuple[str, str], str]
 ) -> dict[str, Any]:
@@ -334,6 +347,7 @@ def _planned(
         "topology": str(array.topology),
         "runs": [run.id for run in array.tasks],
         "time_limit_s": array.time_limit_s,
+        "job_limit_s": array.job_limit_s,
         "node_hours": node_hours(array),
         "script": script,
     }

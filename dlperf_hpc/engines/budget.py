@@ -134,7 +134,7 @@ def choose(arrays: Sequence[Array], ids: Collection[str], used: Usage, left: flo
         if run.id in ids
     }
     total = 0.0
-    for kept in _steps(list(hours), max((array.repeats_per_job for array in arrays), default=1)):
+    for kept in _steps(list(hours), max((array.repeats_in_job for array in arrays), default=1)):
         total = sum(map(hours.__getitem__, kept))
         if kept and total <= left * (1 + 1e-9):
             return Fit(frozenset(run.id for run in kept), total, _left_out(hours, kept))

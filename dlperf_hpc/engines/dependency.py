@@ -165,7 +165,7 @@ def _array(ledger: Ledger) -> Array:
     case = replace(ledger.manifest.runs[0].case, topology=topology, processes_per_node=None)
     case = replace(case, environment="default")
     # What the partition lets the runs have it lets this job have too.
-    longest = max(array.repeats_per_job * array.time_limit_s for array in ledger.arrays)
+    longest = max(array.job_limit_s for array in ledger.arrays)
     limit_s = min(REPORT_LIMIT_S, longest)
     return Array(ledger.report_name, token, topology, "default", limit_s, (Run(case, 1),))
 

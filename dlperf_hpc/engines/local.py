@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from dlperf_hpc.engines import base
 from dlperf_hpc.engines.base import Answer, Capacity, CheckResult, Engine, Response, TaskProgram
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, number_of
-from dlperf_hpc.files import open_append
+from dlperf_hpc.files import open_append, read_regular
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.pools import end_with
 from dlperf_hpc.records import layout
@@ -101,7 +101,8 @@ class LocalEngine(Engine):
     def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
         """The mpiexec of each task; JOB stands for the number that the queue will give it."""
         program, names = base.run_program(root, array), [f"JOB_{n}" for n in range(array.size)]
-        return tuple(_typed(queued_task(root, array, site, program, name)) for name in names)
+        tasks = [queued_task(root, array, site, program, name) for name in names]
+        return tuple(_typed(run) for task in tasks for run in task.runs())
 
     def states(
         self, root: Path, tasks: Sequence[Task], also: Sequence[Task] = (), insist: bool = False
@@ -139,12 +140,16 @@ class LocalEngine(Engine):
             if task is None or result.status.finished or hosts.get(task.job_id) != here:
                 continue
             output = ledger.root / layout.JOBS / f"{task.name}.out"
-            if not output.exists():
+            epilogue = base.run_program(ledger.root, task.array).epilogue
+            size, ids = task.array.repeats_per_job, [run.id for run in task.array.tasks]
+            ended = QueuedTask(
+                task.name, (), _variables(task.name), output, 0, epilogue, turns=size
+            )
+            run = ended.runs()[ids.index(result.run.id) % size]
+            if not run.began():
                 left.append(result.run.id)
                 continue
-            epilogue = base.run_program(ledger.root, task.array).epilogue
-            ended = QueuedTask(task.name, (), _variables(task.name), output, 0, epilogue)
-            _run_ours(ended, [*epilogue, str(layout.INTERRUPTED)])
+            _run_ours(run, [*epilogue, str(layout.INTERRUPTED)])
         return left
 
     def idle(self) -> bool:
@@ -199,6 +204,7 @@ def queued_task(
         epilogue=program.epilogue,
         gate=program.gate,
         marker=program.marker,
+        turns=array.repeats_per_job,
     )
 
 
@@ -263,7 +269,8 @@ def _check_topologies(arrays: Sequence[Array]) -> Generator[CheckResult, None, N
 @dataclass
 class QueuedTask:
     """One mpiexec to be: what to run, where its output goes, its limit; other fields as a
-    :class:`TaskProgram`'s. ``state`` is PENDING, RUNNING, then FINISHED, FAILED or CANCELLED."""
+    :class:`TaskProgram`'s. ``state`` is PENDING, RUNNING, then FINISHED, FAILED or CANCELLED. A job
+    of several runs starts it ``turns`` times."""
 
     name: str
     argv: Sequence[str]
@@ -273,6 +280,7 @@ class QueuedTask:
     epilogue: Sequence[str]
     gate: Sequence[str] = ()
     marker: Path | None = None
+    turns: int = 1
     state: str = "PENDING"
     cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -282,6 +290,28 @@ class QueuedTask:
         state = self.state  # once: the queue's thread goes on
         status = Status.UNKNOWN if state == "FINISHED" else Status(state.lower())
         return base.TaskState(status, state)
+
+    def runs(self) -> list[QueuedTask]:
+        """The task as it is started for each of its runs, in turn."""
+        if self.turns == 1:
+            return [self]
+        return [
+            replace(self, env={**self.env, layout.REPEAT: str(turn)}) for turn in range(self.turns)
+        ]
+
+    @property
+    def mark(self) -> str:
+        """The line with which a run begins in an output that several runs share."""
+        return f"{layout.LAUNCH_MARK} {layout.launch_id(self.env)}"
+
+    def began(self) -> bool:
+        """Whether the run was started, by its output."""
+        if self.turns == 1:
+            return self.output.exists()
+        try:
+            return f"{self.mark}\n".encode() in read_regular(self.output)
+        except OSError:
+            return False
 
 
 class TaskQueue:
@@ -322,16 +352,26 @@ class TaskQueue:
 
     def _work(self) -> None:
         while True:
-            task, code = self._tasks.get(), 0
+            task = self._tasks.get()
             if task.cancelled.is_set():
                 task.state = "CANCELLED"
                 continue
             task.state = "RUNNING"
-            # Where the gate cannot be run the run begins, and says itself what is wrong.
-            if not (task.marker and task.marker.is_file() and _run_ours(task, task.gate) == 0):
-                code = _run(task)
-                _run_ours(task, [*task.epilogue, str(code)])
-            task.state = "FAILED" if code else "FINISHED"
+            # One that fails ends no other; an interrupt ends all that follow.
+            codes = [_start(run) for run in task.runs() if not task.cancelled.is_set()]
+            task.state = "FAILED" if any(codes) else "FINISHED"
+            if len(codes) < task.turns:
+                task.state = "CANCELLED"
+
+
+def _start(task: QueuedTask) -> int:
+    """Run one of a task's runs, unless it is held back, and what follows it; the exit code."""
+    # Where the gate cannot be run the run begins, and says itself what is wrong.
+    if task.marker and task.marker.is_file() and _run_ours(task, task.gate) == 0:
+        return 0
+    code = _run(task)
+    _run_ours(task, [*task.epilogue, str(code)])
+    return code
 
 
 def _run(task: QueuedTask) -> int:
@@ -339,6 +379,8 @@ def _run(task: QueuedTask) -> int:
     with _output(task) as output:
         if output.name == os.devnull:
             return 126  # what it would print has no place: the epilogue says why
+        if task.turns > 1:
+            note(output, task.mark)
         try:
             process = subprocess.Popen(
                 list(task.argv), env={**task.env, **_mark(task.output.parents[1])},

@@ -40,44 +40,47 @@ _OF_SUBMITTING = {
 }
 
 
-def _group_of(run: Run, searching: int) -> tuple[Topology, str, str, bool]:
-    """What all tasks of an array share, because it stands in the array's script: topology,
-    environment, and a user's program, whose tasks are started in a way of their own; and whether
-    they wait for the repeats up to ``searching``, which find the batch size of their cases."""
-    case, waits = run.case, run.case.sought and run.repeat > searching
-    return case.topology, case.environment, case.framework if case.launch else "", waits
+def _group_of(job: Sequence[Run], one_queue: bool) -> tuple[Topology, str, str, bool, int]:
+    """What all jobs of an array share, because it stands in the array's script: topology,
+    environment, and a user's program, whose tasks are started in a way of their own; whether they
+    wait for the first repeats, which find the batch size of their cases; and how many runs a job
+    measures."""
+    case, size = job[0].case, len(job)
+    waits = case.sought and job[0].repeat > size and not one_queue
+    return case.topology, case.environment, case.framework if case.launch else "", waits, size
 
 
 def arrays_of(
-    name: str, runs: Iterable[Run], time_limit_s: Mapping[Topology, int], *, one_queue: bool,
-    bound: int = DEFAULT_BOUND, exclude: str = "", repeats_per_job: int = 1,
+    name: str, jobs: Iterable[Sequence[Run]], time_limit_s: Mapping[Topology, int], *,
+    one_queue: bool, bound: int = DEFAULT_BOUND, exclude: str = "",
 ) -> tuple[Array, ...]:  # fmt: skip
-    """Arrays of ``runs``, in their order, under names that have ``name`` behind the topology: one
+    """Arrays of ``jobs``, in their order, under names that have ``name`` behind the topology: one
     for each topology (and environment), in pieces if it has more than ``bound`` indices. Each index
-    takes ``repeats_per_job`` neighbours in turn. ``one_queue``, for an engine that runs one task
-    after another, keeps the order over all runs: an array is then a stretch of that order."""
-    runs, group_of = list(runs), partial(_group_of, searching=MOST_RUNS)
+    takes the runs of a job in turn. ``one_queue``, for an engine that runs one task after another,
+    keeps the order over all jobs: an array is then a stretch of that order."""
+    jobs, group_of = list(jobs), partial(_group_of, one_queue=one_queue)
     if not one_queue:
-        group_of = partial(_group_of, searching=repeats_per_job)
         # A stable sort: the order stays within each group.
-        order = {group: i for i, group in enumerate(dict.fromkeys(map(group_of, runs)))}
-        runs.sort(key=lambda run: order[group_of(run)])
+        order = {group: i for i, group in enumerate(dict.fromkeys(map(group_of, jobs)))}
+        jobs.sort(key=lambda job: order[group_of(job)])
     arrays: list[Array] = []
-    for (topology, environment, program, waits), stretch in itertools.groupby(runs, key=group_of):
+    several = len({len(job) for job in jobs}) > 1
+    for group, stretch in itertools.groupby(jobs, key=group_of):
+        topology, environment, program, waits, size = group
         # Readable in squeue, which shows eight characters of it by default. (Earlier versions had
         # the sweep's name first.)
         parts = (
-            f"{topology}.{name}{'.later' * waits}",
+            f"{topology}.{name}{'.later' * waits}{f'.x{size}' * several}",
             environment * (environment != "default"),
             program,
         )
         title = "-".join(filter(None, parts))
-        tasks, limit_s = tuple(stretch), time_limit_s[topology]
-        pieces = [tasks] if one_queue else _pieces(tasks, bound * repeats_per_job)
+        tasks, limit_s = tuple(itertools.chain(*stretch)), time_limit_s[topology]
+        pieces = [tasks] if one_queue else _pieces(tasks, bound * size)
         for number, piece in enumerate(pieces, 1):
             suffix = f"-{len(arrays) + 1}" if one_queue else f"-{number}" * (len(pieces) > 1)
             made = Array(title + suffix, new_token(), topology, environment, limit_s, piece)
-            arrays.append(replace(made, exclude=exclude, repeats_per_job=repeats_per_job))
+            arrays.append(replace(made, exclude=exclude, repeats_per_job=size))
     return tuple(arrays)
 
 
@@ -103,17 +106,11 @@ def _pieces(tasks: tuple[Run, ...], most: int) -> list[tuple[Run, ...]]:
 
 def plan_arrays(sweep: Sweep, one_queue: bool, bound: int = DEFAULT_BOUND) -> tuple[Array, ...]:
     """The sweep's arrays, each in repeat-major order. This machine is one allocation anyway, so the
-    local queue (``one_queue``) has no use for several repeats in a job."""
-    per_job = 1 if one_queue else sweep.repeats_per_job
-    runs = repeat_major(list(sweep.cases), sweep.repeats, per_job)
-    return arrays_of(
-        sweep.name,
-        runs,
-        sweep.time_limit_s,
-        one_queue=one_queue,
-        bound=bound,
-        repeats_per_job=per_job,
-    )
+    local queue (``one_queue``) has a use for several repeats in a job only where cases are run
+    together: by their job they are known for pairs."""
+    per_job = 1 if one_queue and not sweep.together else sweep.repeats_per_job
+    jobs = repeat_major(sweep.groups, sweep.repeats, per_job)
+    return arrays_of(sweep.name, jobs, sweep.time_limit_s, one_queue=one_queue, bound=bound)
 
 
 def with_runs(arrays: Iterable[Array], wanted: Collection[str]) -> tuple[Array, ...]:
@@ -136,7 +133,8 @@ def rerun_arrays(
         topology = run.case.topology
         limits[topology] = max(stretch(before.time_limit_s), limits.get(topology, 0))
     name, queue = f"{ledger.manifest.sweep}.r{_next_number(ledger, 'r')}", _one_queue(ledger)
-    return arrays_of(name, runs, limits, one_queue=queue, bound=bound, exclude=exclude)
+    jobs = [(run,) for run in runs]
+    return arrays_of(name, jobs, limits, one_queue=queue, bound=bound, exclude=exclude)
 
 
 def _one_queue(ledger: Ledger) -> bool:
@@ -148,17 +146,17 @@ def _added_arrays(ledger: Ledger, requested: Manifest) -> tuple[Array, ...]:
     yet, in the order of the plan. Of a job that would measure several repeats, the repeats that are
     new stay together."""
     there = {run.id for run in ledger.manifest.runs}
-    jobs: dict[int, list[Run]] = {}  # by the number of runs that each of them measures
+    jobs: dict[int, list[list[Run]]] = {}  # by the number of runs that each of them measures
     for array in requested.arrays:
         size = array.repeats_per_job
         for start in range(0, len(array.tasks), size):
             job = [run for run in array.tasks[start : start + size] if run.id not in there]
-            jobs.setdefault(len(job), []).extend(job)
+            jobs.setdefault(len(job), []).append(job)
     limits = {array.topology: array.time_limit_s for array in requested.arrays}
     queue, first, found = _one_queue(ledger), _next_number(ledger, "g"), list[Array]()
     for number, size in enumerate(sorted(jobs.keys() - {0}, reverse=True), first):
         name = f"{ledger.manifest.sweep}.g{number}"
-        found += arrays_of(name, jobs[size], limits, one_queue=queue, repeats_per_job=size)
+        found += arrays_of(name, jobs[size], limits, one_queue=queue)
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ there is no row to put the run in, and the log is listed with what to say.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Any, Union
@@ -395,14 +395,21 @@ RunFacts = Union[Run, ObservedRun]
 """One run of such a case; ``repeat`` counts from 1."""
 
 
-def repeat_major(cases: list[Case], repeats: int, per_job: int = 1) -> list[Run]:
-    """All cases once, then all again: drift of the machine spreads evenly over the cases.
-    ``per_job`` repeats of a case, a divisor of ``repeats``, stay together."""
+def repeat_major(
+    groups: Sequence[Sequence[Case]], repeats: int, per_job: int = 1
+) -> list[tuple[Run, ...]]:
+    """The runs of each job. All groups of cases once, then all again: drift of the machine spreads
+    evenly over the cases. A job measures ``per_job`` repeats, a divisor of ``repeats``, of each
+    case of its group: in the group's order where the repeat is odd, backwards where it is even
+    (ABBA), so that a steady drift within the job is the same for all of them."""
     return [
-        Run(case, repeat)
+        tuple(
+            Run(case, repeat)
+            for repeat in range(first, first + per_job)
+            for case in (group if repeat % 2 else group[::-1])
+        )
         for first in range(1, repeats + 1, per_job)
-        for case in cases
-        for repeat in range(first, first + per_job)
+        for group in groups
     ]
 
 

@@ -59,6 +59,16 @@ class Array:
         return len(self.tasks) // self.repeats_per_job
 
     @property
+    def repeats_in_job(self) -> int:
+        """How many repeats of a case a job measures; of several cases where these are run together."""
+        return len({run.repeat for run in self.tasks[: self.repeats_per_job]})
+
+    @property
+    def job_limit_s(self) -> int:
+        """Time limit of a job: the sum of those of its runs."""
+        return self.repeats_per_job * self.time_limit_s
+
+    @property
     def searches(self) -> set[str]:
         """The ids of the cases whose batch size its runs find; later repeats may wait for that."""
         first = (run for run in self.tasks if run.repeat <= self.repeats_per_job)

@@ -121,7 +121,8 @@ class SweepFile(_SweepTable):
         Field(min_length=1, description='write topologies = ["1n1g"] at the top of the file'),
     ]
     repeats: Annotated[int, Field(ge=1, le=1000)] = 7
-    repeats_per_job: Annotated[int, Field(ge=1, le=1000)] = 1
+    repeats_per_job: Annotated[int, Field(ge=1, le=1000)] | None = None
+    together: Name | None = None
     budget_node_hours: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
     base: str | None = None
     site: str | None = None

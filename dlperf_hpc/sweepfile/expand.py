@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -17,6 +17,7 @@ from dlperf_hpc.errors import Issue, number_of
 from dlperf_hpc.model import case as cases
 from dlperf_hpc.model.case import LARGEST, MODES, Case, Measure, Optimizer, Schedule, Topology
 from dlperf_hpc.sweepfile import programs
+from dlperf_hpc.sweepfile import together as pairs
 from dlperf_hpc.sweepfile.case_issues import SCHEDULE, option_issues, point_issues
 from dlperf_hpc.sweepfile.casetables import CaseRule, Tables, Values, comparisons, counts_of
 from dlperf_hpc.sweepfile.declarations import Registry
@@ -59,11 +60,13 @@ _TAG_VALUES = {
 
 @dataclass(frozen=True)
 class Expansion:
-    """The cases, what is wrong with some, and what is odd but may be meant."""
+    """The cases, what is wrong with some, and what is odd but may be meant. ``together`` has one
+    value, by the case's id, for those that are run together."""
 
     cases: list[Case]
     issues: list[Issue]
     notes: list[str]
+    together: Mapping[str, str] = field(default_factory=dict)
 
 
 def expand(
@@ -72,17 +75,22 @@ def expand(
     registry: Registry,
     measure: Measure = _MEASURE,
     narrowed: bool = False,
+    together: str = "",
 ) -> Expansion:
     """All cases of the sweep, and every issue that no single value shows. ``narrowed``: values of
-    the command line replace the file's, so that cases which differed in these may be one now."""
+    the command line replace the file's, so that cases which differed in these may be one now.
+    ``together``: the key in which cases that are run together differ; '' where none are."""
     if issue := _too_large(tables, len(topologies)):
         return Expansion([], [issue], [])
     found = _Cases(registry, _Commands(registry, measure), narrowed)
     used: set[str] = set()
-    for point, full in _points(tables, topologies, registry, used):
+    groups: dict[str, str] = {}
+    apart, of_together = pairs.advancing(tables.axes, together) if together else (frozenset(), [])
+    for point, full, given in _points(tables, topologies, registry, used):
         missing = set(_REQUIRED) - point.keys()
-        if not missing:
-            found.add(point, full)
+        case = None if missing else found.add(point, full)
+        if case and apart:
+            groups[case.id] = pairs.group_of(given, apart)
         for key in sorted(missing - tables.named, key=_REQUIRED.index):
             found.refuse([Issue(f"case.{key}", "is missing: give it in [case] or [matrix]")])
         if len(found.issues) > _MOST_ISSUES:
@@ -91,7 +99,10 @@ def expand(
             break
     rules = (*tables.exclude, *tables.override)
     notes = [f"{rule.where} matches no case" for rule in rules if rule.where not in used]
-    return Expansion(list(found.cases.values()), list(found.issues), [*notes, *found.notes()])
+    notes += [*found.notes(), *pairs.note_on(found.cases.values(), groups) * bool(groups)]
+    if groups:
+        of_together += pairs.issues_of(found.cases.values(), groups)
+    return Expansion(list(found.cases.values()), [*found.issues, *of_together], notes, groups)
 
 
 @dataclass
@@ -108,16 +119,18 @@ class _Cases:
     def refuse(self, issues: Iterable[Issue]) -> None:
         self.issues.update(dict.fromkeys(issues))
 
-    def add(self, point: Values, full: Values) -> None:
-        """Take in the case of a point, unless a condition of its program leaves it out."""
+    def add(self, point: Values, full: Values) -> Case | None:
+        """Take in the case of a point, unless a condition of its program leaves it out; the case,
+        if one was made."""
         if self.commands.leaves_out(full):
-            return
-        found = self._issues_before(point, full)
+            return None
+        found, case = self._issues_before(point, full), None
         if not found:
             case = _case(point, full, self.registry)
             found = self._issues_of(case)
             self.cases[case.id] = case
         self.refuse(found)
+        return case
 
     def _issues_before(self, point: Values, full: Values) -> list[Issue]:
         """What is wrong with the values of a case, of which no case can be made then."""
@@ -227,16 +240,17 @@ def _too_large(tables: Tables, topologies: int) -> Issue | None:
 
 def _points(
     tables: Tables, topologies: Sequence[Topology], registry: Registry, used: set[str]
-) -> Iterator[tuple[Values, Values]]:
+) -> Iterator[tuple[Values, Values, Values]]:
     """[case] with each point of the axes and each topology, changed by overrides, less excludes;
-    and all that holds for that case. Notes in ``used`` where the rules that matched stand."""
+    all that holds for that case; and what it was before overrides. Notes in ``used`` where the
+    rules that matched stand."""
     for parts in itertools.product(*tables.axes):
         values = dict(tables.case)
         for part in parts:
             values.update(part)
         for topology in topologies:
-            point = {**values, "topology": str(topology)}
-            full = _full(point, registry)
+            given = {**values, "topology": str(topology)}
+            point, full = dict(given), _full(given, registry)
             for rule in tables.override:
                 if _matches(full, rule):
                     used.add(rule.where)
@@ -245,7 +259,7 @@ def _points(
             matching = [rule.where for rule in tables.exclude if _matches(full, rule)]
             used.update(matching)
             if not matching:
-                yield point, full
+                yield point, full, given
 
 
 def _full(point: Values, registry: Registry) -> Values:

@@ -41,7 +41,8 @@ _CLOCK = re.compile(
 @dataclass(frozen=True)
 class Sweep:
     """A sweep that holds: every case in it can be asked of a scheduler. ``time_limit_s`` is of one
-    run, by topology. ``repeats_per_job`` divides ``repeats`` and counts on a cluster only. With
+    run, by topology. ``repeats_per_job`` divides ``repeats`` and counts on a cluster only, but
+    for cases that are run ``together``, which have one value there, by the case's id. With
     ``until`` there are ``repeats`` of each case at first, and what is measured decides on more.
     ``notes`` are odd in the file but may be meant. ``programs`` are those of its cases, by name."""
 
@@ -62,6 +63,15 @@ class Sweep:
     budget_node_hours: float | None = None
     until: Until | None = None
     programs: Mapping[str, UserProgram] = field(default_factory=dict)
+    together: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def groups(self) -> list[tuple[Case, ...]]:
+        """The cases that a job measures in turn: those that are run together, every other alone."""
+        found: dict[str, list[Case]] = {}
+        for case in self.cases:
+            found.setdefault(self.together.get(case.id, case.id), []).append(case)
+        return list(map(tuple, found.values()))
 
 
 def clock_seconds(text: str) -> int:
@@ -196,11 +206,14 @@ def _read_repeats(tables: dict[str, Any]) -> tuple[dict[str, Any], Until | None,
         found = issues_of(error, Repeats)
         issues = [replace(each, where=f"repeats.{each.where}".strip(".")) for each in found]
         return {**tables, "repeats": 1}, None, issues
-    if tables.get("repeats_per_job", 1) != 1:
-        message = "repeats of one job share their nodes, and do not decide how many it takes"
-        issue = Issue("repeats_per_job", message, "leave it out, or write repeats = N")
-        return {**tables, "repeats": until.min, "repeats_per_job": 1}, until, [issue]
-    return {**tables, "repeats": until.min}, until, []
+    message = "repeats of one job share their nodes, and do not decide how many it takes"
+    issues = [
+        Issue(key, message, "leave it out, or write repeats = N")
+        for key in ("repeats_per_job", "together")
+        if tables.get(key, 1) != 1
+    ]
+    left = {key: value for key, value in tables.items() if not issues or key != "repeats_per_job"}
+    return {**left, "repeats": until.min}, until, issues
 
 
 def _elsewhere(tables: Iterable[str]) -> dict[str, str]:
@@ -272,6 +285,8 @@ class _Reading:
 
     def repeats_per_job(self) -> int:
         repeats, per_job = self.file.repeats, self.file.repeats_per_job
+        if per_job is None:
+            return repeats if self.file.together else 1
         if repeats % per_job:
             fitting = ", ".join(str(n) for n in range(1, repeats + 1) if repeats % n == 0)
             message = f"{per_job} does not divide the {repeats} repeats"
@@ -339,7 +354,9 @@ def load_sweep(
         raise SpecError(str(path), [*issues, *of_programs])
     read, more = read_tables(file, registry, reading.names)
     measure = Measure(**file.measure.model_dump())
-    expansion = expand(read, reading.topologies, registry, measure, narrowed=bool(overrides))
+    expansion = expand(
+        read, reading.topologies, registry, measure, bool(overrides), file.together or ""
+    )
     issues += [*_measure_issues(measure), *more, *expansion.issues]
     issues += _count_issues(len(expansion.cases), file.repeats, issues)
     if issues:
@@ -367,6 +384,7 @@ def load_sweep(
         budget_node_hours=file.budget_node_hours,
         until=until,
         programs={name: own[name] for name in frameworks if name in own},
+        together=expansion.together,
     )
 
 

@@ -41,8 +41,7 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     manifest, array = bound_array(root, array_name)
     run = array.run_of(task_index(), repeat_in_job())
     # Earlier repeats within the job may have used up more than their own share of its time.
-    job_limit_s = array.repeats_per_job * array.time_limit_s
-    watchdog.time_limit_s = min(array.time_limit_s, job_limit_s - job_seconds())
+    watchdog.time_limit_s = min(array.time_limit_s, array.job_limit_s - job_seconds())
     watchdog.phase("startup", manifest.limits.startup_s)
     # Known before MPI is: ranks that never find each other must still say which run they are.
     watchdog.attempt = open_attempt(manifest.sweep, run, root, launch_id())

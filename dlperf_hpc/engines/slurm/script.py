@@ -228,7 +228,7 @@ def _options(array: Array, site: Site) -> dict[str, Any]:
         "comment": array.token,
         "nodes": array.topology.nodes,
         "ntasks_per_node": _ranks_per_node(array),
-        "time": math.ceil(array.repeats_per_job * array.time_limit_s / 60),
+        "time": math.ceil(array.job_limit_s / 60),
     }
 
 

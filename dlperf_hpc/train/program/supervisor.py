@@ -148,8 +148,7 @@ class Supervisor:
             signal.signal(number, lambda number, _frame: self.signals.append(number))
         manifest, array = bound_array(root, array_name)
         run = array.run_of(task_index(), repeat_in_job())
-        job_limit_s = array.repeats_per_job * array.time_limit_s
-        limit_s = min(array.time_limit_s, job_limit_s - job_seconds())
+        limit_s = min(array.time_limit_s, array.job_limit_s - job_seconds())
         attempt = open_attempt(manifest.sweep, run, root, launch_id())
         if attempt is None:
             print(f"{run.id}: already ok, nothing to do")
