@@ -29,6 +29,7 @@ from dlperf_hpc.analysis.outcomes import (
     band,
     error_of,
     outcome_of,
+    pair_interval,
     point_interval,
     rank_interval,
 )
@@ -38,6 +39,7 @@ from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status
 from dlperf_hpc.model.statistics import RISK, TOLERANCE, Interval, median_interval, ratio_interval
 from dlperf_hpc.published import SAMPLES_PER_S as PUBLISHED_SPEED
 from dlperf_hpc.published import Published, framework_name, model_name
+from dlperf_hpc.records.layout import turn_of
 
 KEYS = ("framework", "model", "precision", "batch_size", "topology", "tags")
 """What makes two cases the same case, but for keys that the user looks across."""
@@ -95,7 +97,8 @@ class Subject:
     ``speeds`` are the throughputs over all devices of the runs that count, by each unit that all of
     these have, of ``runs`` known of; ``statuses`` says what became of all. ``published`` is the row
     of a published figure, whose one speed it is, and None for measured runs. ``setup`` is what the
-    runs that count were made on and with.
+    runs that count were made on and with. ``turns`` has, in the order of the speeds, what a run
+    shares with those that were measured beside it (:func:`.layout.turn_of`), '' for a run alone.
     """
 
     case: Identity
@@ -104,6 +107,7 @@ class Subject:
     statuses: str = ""
     published: Published | None = None
     setup: Setup = field(default_factory=dict, hash=False)
+    turns: tuple[str, ...] = ()
 
     @property
     def counted(self) -> int:
@@ -122,8 +126,9 @@ class Compared:
     ``ratio`` is that of the medians, B / A, in ``unit``; ``interval`` is the one of
     :func:`rank_interval`, which decides. ``of_medians`` is the conservative one of the ratio of
     medians: wider, and valid whatever the two shapes. Each is None where a side has too few runs to
-    have one. ``note`` says in words what the outcome alone does not; ``differences`` are hardware,
-    hosts and versions that are not alike.
+    have one. Where ``pairs`` were measured in turn by the same jobs, ``ratio`` and ``interval`` are
+    those of :func:`pair_interval`. ``note`` says in words what the outcome alone does not;
+    ``differences`` are hardware, hosts and versions that are not alike.
     """
 
     a: Subject | None
@@ -136,6 +141,7 @@ class Compared:
     differences: tuple[Difference, ...] = ()
     unit: str = SAMPLES_PER_S
     tolerance: float = TOLERANCE
+    pairs: int = 0
 
     @property
     def one(self) -> bool:
@@ -317,15 +323,19 @@ def _subject(case: Identity, results: Sequence[RunResult]) -> Subject:
     statuses = [result.status for result in results]
     counted = ", ".join(f"{s.value} {statuses.count(s)}" for s in Status if s in statuses)
     speeds = {unit: tuple(result.rates[unit] for result in measured) for unit in units}
-    return Subject(case, speeds, len(results), counted, setup=setup_of(measured))
+    turns = tuple(turn_of(result.launch, result.run.repeat) for result in measured)
+    return Subject(case, speeds, len(results), counted, setup=setup_of(measured), turns=turns)
 
 
 def _pooled(group: Sequence[Subject]) -> Subject:
     if len(group) == 1 or group[0].published:  # the same figure, chosen twice
         return group[0]
+    speeds = _speeds_together([subject.speeds for subject in group if subject.speeds])
+    of_unit = [subject.turns for subject in group if speeds.keys() & subject.speeds.keys()]
     return Subject(
         case=group[0].case,
-        speeds=_speeds_together([subject.speeds for subject in group if subject.speeds]),
+        speeds=speeds,
+        turns=tuple(turn for turns in of_unit for turn in turns),
         runs=sum(subject.runs for subject in group),
         statuses="; ".join(subject.statuses for subject in group),
         setup=together(subject.setup for subject in group),
@@ -356,12 +366,16 @@ def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared
         return _in_other_units(a, b)
     unit = units[0]
     of_a, of_b = a.speeds[unit], b.speeds[unit]
-    ratio = statistics.median(of_b) / statistics.median(of_a)
-    interval = _interval(a, b, unit, risk)
+    pairs = _pairs(a, b, unit)
+    if pairs:
+        ratio, interval = pair_interval([y / x for x, y in pairs], risk)
+    else:
+        ratio = statistics.median(of_b) / statistics.median(of_a)
+        interval = _interval(a, b, unit, risk)
     outcome = outcome_of(ratio, interval, tolerance, risk)
-    notes = _lost(a, b) + _unknown(a, b)
+    notes = [*_lost(a, b), *_unknown(a, b), *_in_pairs(a, b, len(pairs))]
     if outcome is RatioOutcome.TOO_FEW:
-        notes.append(_too_few(a, b, interval, risk))
+        notes.append(_too_few(a, b, interval, risk, len(pairs)))
     if outcome is RatioOutcome.SAME and interval and not interval.low <= 1 <= interval.high:
         notes.append(_small(interval))
     return Compared(
@@ -375,7 +389,26 @@ def _compared(a: Subject, b: Subject, tolerance: float, risk: float) -> Compared
         differences=differences(a.setup, b.setup),
         unit=unit,
         tolerance=tolerance,
+        pairs=len(pairs),
     )
+
+
+def _pairs(a: Subject, b: Subject, unit: str) -> list[tuple[float, float]]:
+    """The speeds of runs of A and B that one job measured one after the other."""
+    if a.case == b.case:
+        return []
+    of_b = {turn: speed for turn, speed in zip(b.turns, b.speeds[unit]) if turn}
+    return [(x, of_b[turn]) for turn, x in zip(a.turns, a.speeds[unit]) if turn in of_b]
+
+
+def _in_pairs(a: Subject, b: Subject, pairs: int) -> list[str]:
+    """How many pairs there are, and what was left out of them."""
+    if not pairs:
+        return []
+    left = [f"{side.counted - pairs} of {name}" for name, side in (("A", a), ("B", b))]
+    lost = max(a.counted, b.counted) > pairs
+    out = f"; runs that count, but have no partner in their job: {', '.join(left)}" * lost
+    return [f"in pairs: {pairs} of A and B were measured in turn by one job{out}"]
 
 
 def _small(interval: Interval) -> str:
@@ -417,10 +450,10 @@ def _unknown(a: Subject, b: Subject) -> list[str]:
     return [f"neither side tells the {' nor the '.join(keys)}"] if keys else []
 
 
-def _too_few(a: Subject, b: Subject, interval: Interval | None, risk: float) -> str:
+def _too_few(a: Subject, b: Subject, interval: Interval | None, risk: float, pairs: int) -> str:
     if a.published and b.published:
         return "two single figures: nothing tells noise from difference"
     if interval is None:
-        return "one run has no interval"
+        return "one pair has no interval" if pairs else "one run has no interval"
     error = 100 * error_of(interval)
     return f"an outcome could be wrong {error:.3g} % of the time, over {100 * risk:.3g} %"

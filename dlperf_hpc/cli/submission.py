@@ -9,7 +9,7 @@ import argparse
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -362,3 +362,14 @@ def follow_and_report(root: Path, poll_s: float, as_json: bool) -> int:
 
     follow(root, poll_s, quiet=as_json)
     return report.main([str(root), *["--json"] * as_json])
+
+
+def turns_in_jobs(arrays: Sequence[Array]) -> Iterator[str]:
+    """What the jobs of arrays measure in turn, where that is more than one run, and how long they
+    may take together."""
+    for array in arrays:
+        if array.repeats_per_job > 1:
+            job = [run.id for run in array.tasks[: array.repeats_per_job]]
+            limit = f"time limit {array.job_limit_s / 60:g} min"
+            each = f"each job measures {len(job)} runs in turn, {limit}"
+            yield f"\n{array.name}: {each}; the first job:{below(job, 8)}"

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 SUMMARY = "submit a sweep file to Slurm, or run it on this machine"
 _MOST_LINES = 3  # of a log that is tried
-_MOST_RUNS = 8  # of a job, to show their order
 
 _EPILOG = """\
 examples:
@@ -312,7 +311,7 @@ def _plan_texts(
     yield plan_text(manifest, engine, root)
     for (topology, program), words in children.items():
         yield f"\n{program} on {topology}, each task: {words}"
-    yield from _jobs_of_several(manifest.arrays)
+    yield from submission.turns_in_jobs(manifest.arrays)
     if sought := manifest.sought:
         how = "doubled from 1, then bisected to 1/16, within its time limit; the repeats use it:"
         of = f"the largest batch size of {number_of(len(sought), 'case')}"
@@ -324,17 +323,6 @@ def _plan_texts(
     if wide:
         refusal = f"more than one node, which the {engine.name} engine refuses"
         yield f"\nnote: {', '.join(wide)}: {refusal}; try --cluster slurm"
-
-
-def _jobs_of_several(arrays: Sequence[Array]) -> Iterator[str]:
-    """What the jobs of arrays measure in turn, where that is more than one run, and how long they
-    may take together."""
-    for array in arrays:
-        if array.repeats_per_job > 1:
-            job = [run.id for run in array.tasks[: array.repeats_per_job]]
-            limit = f"time limit {array.job_limit_s / 60:g} min"
-            each = f"each job measures {len(job)} runs in turn, {limit}"
-            yield f"\n{array.name}: {each}; the first job:{below(job, _MOST_RUNS)}"
 
 
 def _planned(

@@ -60,7 +60,7 @@ class Array:
 
     @property
     def repeats_in_job(self) -> int:
-        """How many repeats of a case a job measures; of several cases where these are run together."""
+        """How many repeats of a case a job measures."""
         return len({run.repeat for run in self.tasks[: self.repeats_per_job]})
 
     @property

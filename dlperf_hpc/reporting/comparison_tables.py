@@ -44,6 +44,7 @@ def _case_json(case: Compared) -> dict[str, Any]:
         **_ends("ratio", case.interval),
         "error": case.error,
         **_ends("of_medians", case.of_medians),
+        "pairs": case.pairs or None,
         "unit": case.unit if case.outcome is not RatioOutcome.OTHER_UNIT else None,
         "note": case.note,
         "differences": [
@@ -232,14 +233,15 @@ def _beneath(cases: Sequence[Compared]) -> list[str]:
     notes: dict[str, list[str]] = {}
     for case in cases:
         if case.interval is not None:
-            worth[counts(case)] = (
+            pairs = f", in {case.pairs} pairs" * bool(case.pairs)
+            worth[f"{counts(case)} runs{pairs}"] = (
                 f"the CI covers {_percent(case.interval.coverage)}, "
                 f"an outcome is wrong {_percent(error_of(case.interval))} of the time at most"
             )
         if case.note:
             notes.setdefault(case.note, []).append(_name(case))
     lines = _other_than_samples(cases)
-    lines += [f"{runs} runs: {text}" for runs, text in sorted(worth.items())]
+    lines += [f"{runs}: {text}" for runs, text in sorted(worth.items())]
     lines += _differing(cases)
     return lines + [f"{', '.join(names)}: {note}" for note, names in notes.items()]
 

@@ -99,8 +99,9 @@ def expand(
             break
     rules = (*tables.exclude, *tables.override)
     notes = [f"{rule.where} matches no case" for rule in rules if rule.where not in used]
-    notes += [*found.notes(), *pairs.note_on(found.cases.values(), groups) * bool(groups)]
+    notes += found.notes()
     if groups:
+        notes += pairs.note_on(found.cases.values(), groups)
         of_together += pairs.issues_of(found.cases.values(), groups)
     return Expansion(list(found.cases.values()), [*found.issues, *of_together], notes, groups)
 

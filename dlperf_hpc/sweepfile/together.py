@@ -41,19 +41,19 @@ def group_of(values: Values, apart: frozenset[str]) -> str:
 
 
 def issues_of(cases: Iterable[Case], together: Mapping[str, str]) -> Iterator[Issue]:
-    """Why cases cannot be run together."""
-    groups: dict[str, list[Case]] = {}
+    """Why cases cannot be run together: one reason of each kind, with the first cases."""
+    groups: dict[str, Case] = {}
+    found: dict[str, Issue] = {}
     for case in cases:
+        first = groups.setdefault(together[case.id], case)
         if case.largest:
             message = f'{case.id} has batch_size = "{LARGEST}": runs wait for the size to be found'
-            yield Issue(KEY, message, "give batch_size a number")
-        groups.setdefault(together[case.id], []).append(case)
-    for first, *others in groups.values():
-        for other in others:
-            for key, value in _SHARED.items():
-                if value(other) != value(first):
-                    differ = f"{first.id} and {other.id} differ in {key} ({value(first)}, "
-                    yield Issue(KEY, f"{differ}{value(other)}), which runs of one job share")
+            found.setdefault(LARGEST, Issue(KEY, message, "give batch_size a number"))
+        for key, value in _SHARED.items():
+            if value(case) != value(first):
+                differ = f"{first.id} and {case.id} differ in {key} ({value(first)}, {value(case)})"
+                found.setdefault(key, Issue(KEY, f"{differ}, which runs of one job share"))
+    yield from found.values()
 
 
 def note_on(cases: Iterable[Case], together: Mapping[str, str]) -> list[str]:

@@ -55,7 +55,7 @@ ADDED = frozenset(
         ),
         *(f"report.json: {name}" for name in ("flag_counts", "predictions", "step_parts")),
         "report.json: switches[].unit",
-        *(f"compare.json: cases[].{name}" for name in ("differences", "unit")),
+        *(f"compare.json: cases[].{name}" for name in ("differences", "unit", "pairs")),
         *(f"compare.json: cases[].{side}.{name}" for side in "ab" for name in (*TOKENS, *FIGURES)),
         "compare.json: verdicts.other unit",
         *(f"status.json: {key}" for key in ("not_submitted", "report_job")),

@@ -38,6 +38,8 @@ _ORDERED = (
 _HOW_TO_READ = (
     f"B / A above 1 means that B is faster. The interval comes from ranks: from the k-th smallest "
     f"to the k-th largest of all ratios of a run of B to a run of A (low{TO}high).",
+    "In pairs: where one job measured both cases in turn, the ratio and its interval are those of "
+    "the median of the pairs' ratios.",
     "Slower and faster: the whole interval lies outside the band; same: all of it lies within. "
     "Otherwise nothing is decided.",
 )
@@ -171,7 +173,7 @@ def _interval(case: Compared) -> Cell | None:
 
 
 def _counts(case: Compared) -> str:
-    return counts(case, "published")
+    return counts(case, "published") + f" in {case.pairs} pairs" * bool(case.pairs)
 
 
 def _what_differs(case: Compared) -> str:

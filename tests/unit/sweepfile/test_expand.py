@@ -452,7 +452,7 @@ def test_keys_of_a_case_are_fields_of_a_case() -> None:
 def test_repeat_major_order() -> None:
     one = only_case({"framework": "ddp", "model": "bert-tiny", "batch_size": 8}, "1n1g")
     other = only_case({"framework": "ddp", "model": "bert-tiny", "batch_size": 9}, "1n1g")
-    runs = repeat_major([one, other], 3)
+    runs = [run for (run,) in repeat_major([(one,), (other,)], 3)]
     assert [(run.case.batch_size, run.repeat) for run in runs] == [
         *((8, 1), (9, 1), (8, 2), (9, 2), (8, 3), (9, 3))
     ]
