@@ -9,6 +9,10 @@ gamma 1 that of a ring, c (N - 1) / N (Patarasu & Yuan, "Bandwidth optimal all-r
 2009), with gamma 0 c ln N, that of a tree. The step time is extrapolated, and not the speedup,
 since the curve of speedups kinks where the network begins.
 
+Where an all-reduce of the whole gradient was timed alone on the nodes in question, ``ar(N)``, the
+last term is measured instead: ``t(N) = t(N0) + rho (ar(N) - ar(N0))``, N0 the most nodes whose step
+is measured, rho, the share that no computation hides, fitted at the measured counts.
+
 The half width of the interval is split-conformal (Lei et al., "Distribution-free predictive
 inference for regression", 2018), scaled by what makes an extrapolation hard. ``benchmarks/
 forecast.py`` computes :data:`CALIBRATED_ON` anew from the published tables.
@@ -17,8 +21,9 @@ forecast.py`` computes :data:`CALIBRATED_ON` anew from the published tables.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 
 from dlperf_hpc.analysis.flags import SUPER_LINEAR_WITHOUT_INTERVAL, fewest_cores
 from dlperf_hpc.analysis.speedup import CaseSummary
@@ -47,6 +52,7 @@ _MOST_TIMES = 16
 _MOST_TIMES_BY_TWO = 4
 _MOST_NODES_BY_TWO = 8
 _MOST_LOSS = 0.25
+_MOST_GROWTH = 4.0  # of a probed all-reduce, over that between the measured counts
 VOID = frozenset({
     "over-peak", "no-optimizer-step", "all-steps-skipped", "bimodal", "not-as-asked",
     "mixed-settings", "mixed-units",
@@ -62,10 +68,10 @@ def exchange(nodes: float, gamma: float) -> float:
     return math.log(nodes) if gamma == TREE else (1 - nodes**-gamma) / gamma
 
 
-def _line(steps: Steps, gamma: float) -> tuple[float, float]:
-    """``c`` of the least squares of relative errors, and their sum of squares. ``c`` is never below
-    0: noise alone makes a step on more nodes shorter."""
-    points = [(exchange(n, gamma), t, 1 / t**2) for n, t in steps.items()]
+def _line(steps: Steps, added: Callable[[int], float]) -> tuple[float, float]:
+    """The factor of ``added`` by least squares of relative errors, and their sum of squares. It is
+    never below 0: noise alone makes a step on more nodes shorter."""
+    points = [(added(n), t, 1 / t**2) for n, t in steps.items()]
     total = sum(w for *_, w in points)
     x0, t0 = (sum(p[i] * p[2] for p in points) / total for i in (0, 1))
     spread = sum(w * (x - x0) ** 2 for x, _, w in points)
@@ -78,7 +84,7 @@ def fitted_gamma(steps: Steps) -> float:
 
     def badness(gamma: float) -> float:
         away = (gamma - BETWEEN) / _PRIOR_WIDTH
-        return _line(steps, gamma)[1] / _MODEL_ERROR**2 + away**2
+        return _line(steps, lambda n: exchange(n, gamma))[1] / _MODEL_ERROR**2 + away**2
 
     return min((place / _GAMMAS for place in range(_GAMMAS + 1)), key=badness)
 
@@ -95,7 +101,23 @@ def step_at(steps: Steps, nodes: int, gamma: float) -> float:
     curve goes through the largest of them."""
     last = max(steps)
     added = exchange(nodes, gamma) - exchange(last, gamma)
-    return steps[last] + _line(steps, gamma)[0] * added
+    return steps[last] + _line(steps, lambda n: exchange(n, gamma))[0] * added
+
+
+def probed_step(steps: Steps, alone: Steps, nodes: int) -> tuple[float, float] | None:
+    """The time of a step on ``nodes`` nodes and rho, from the times of the all-reduce ``alone``, in
+    the unit of ``steps``. None where it was not timed there, on the most measured nodes and on
+    fewer, and where it grows beyond them by more than ``_MOST_GROWTH`` times as much as up to them:
+    rho, from which the step follows, is too uncertain then."""
+    known, last = {n: t for n, t in steps.items() if n in alone}, max(steps)
+    if nodes not in alone or last not in known:
+        return None
+    grown = alone[last] - min(alone[n] for n in known)
+    more = max(0.0, alone[nodes] - alone[last])
+    if grown <= 0 or more > _MOST_GROWTH * grown:
+        return None
+    rho, _ = _line(known, lambda n: alone[n])
+    return steps[last] + rho * more, rho
 
 
 def loss_of(steps: Steps) -> float:
@@ -136,9 +158,10 @@ def why_not_from(steps: Steps) -> str:
     return ""
 
 
-def why_not_at(steps: Steps, nodes: int) -> str:
-    """Why this count of nodes is not predicted, and what to measure; '' if it can be."""
-    last, two = max(steps), len(steps) == 2
+def why_not_at(steps: Steps, nodes: int, probed: bool = False) -> str:
+    """Why this count of nodes is not predicted, and what to measure; '' if it can be. Where the
+    exchange was ``probed`` there, two counts of nodes reach as far as three."""
+    last, two = max(steps), len(steps) == 2 and not probed
     if nodes in steps:
         return ""  # it is known, and needs no prediction
     if nodes < last:
@@ -149,7 +172,7 @@ def why_not_at(steps: Steps, nodes: int) -> str:
     if two and nodes > min(_MOST_TIMES_BY_TWO * last, _MOST_NODES_BY_TWO):
         far = f"{_MOST_TIMES_BY_TWO} times as far, and {_MOST_NODES_BY_TWO} nodes at most"
         return f"two node counts reach {far}: measure a third one, {_nodes(2 * last)}"
-    if (lost := steep_loss(steps)) and nodes > 2 * last:
+    if (lost := steep_loss(steps)) and nodes > 2 * last and not probed:
         steep = f"{100 * lost:.1f} % of a device's throughput is lost at once"
         half = _nodes(math.ceil(nodes / 2))
         return f"{steep}, so that twice as far is the limit: measure {half} as well"
@@ -217,10 +240,12 @@ def predictions(
     series: Mapping[str, Sequence[CaseSummary]],
     runs: Iterable[RunResult],
     targets: Collection[int] = (),
+    probes: Iterable[RunResult] = (),
 ) -> tuple[Prediction, ...]:
     """What each series says of these counts of nodes; without any, of twice and four times the most
     nodes that it was measured on. ``runs`` are those of all cases: they tell which cores their
-    ranks had."""
+    ranks had, and what all-reduces took, as ``probes`` do, whose windows are none of a series."""
+    runs = tuple(runs)
     crowded = {(run.sweep, run.run.case.id) for run in filter(_ranks_share_cores, runs)}
     full = {name: full_nodes(members) for name, members in series.items()}
     reasons = {name: _why_not(measured, crowded) for name, measured in full.items()}
@@ -228,6 +253,7 @@ def predictions(
     for name, measured in full.items():
         if not reasons[name]:
             alike.setdefault(_but_for_batch(measured[0]), []).append(measured)
+    alone = _all_reduces((*runs, *probes))
     made = []
     for name, measured in full.items():
         steps, why_not = step_times(measured), reasons[name]
@@ -235,17 +261,46 @@ def predictions(
         found = Prediction(name, steps, counts, why_not)
         if not why_not:
             known = _with_sibling(measured, steps, alike[_but_for_batch(measured[0])])
-            found = _at_more_nodes(found, known, targets)
+            times = _alone(measured[0], alone)
+            found = _at_more_nodes(found, known, targets, times)
         made.append(found)
     return tuple(made)
 
 
-def _at_more_nodes(found: Prediction, known: Steps, targets: Collection[int]) -> Prediction:
+def _all_reduces(runs: Iterable[RunResult]) -> dict[tuple[str, int], dict[int, list[float]]]:
+    """Seconds of the whole gradient's all-reduces by series, without its sweep, and devices of a
+    node; then by nodes. Of a run whose window does not count they are taken too."""
+    found: dict[tuple[str, int], dict[int, list[float]]] = {}
+    for run in runs:
+        case, probe = run.run.case, run.allreduces
+        if probe and probe.ranks == case.topology.devices:
+            by_nodes = found.setdefault((case.series, case.topology.gpus_per_node), {})
+            by_nodes.setdefault(case.topology.nodes, []).append(probe.total_ms / 1e3)
+    return found
+
+
+def _alone(
+    member: CaseSummary, found: Mapping[tuple[str, int], Mapping[int, Sequence[float]]]
+) -> Steps:
+    """The median time of the all-reduce alone by nodes, s; on one device it takes none."""
+    topology = member.case.topology
+    times = found.get((member.case.series, topology.gpus_per_node), {})
+    one = {1: 0.0} if topology.gpus_per_node == 1 and times else {}
+    return {**one, **{nodes: median(each) for nodes, each in times.items()}}
+
+
+def _at_more_nodes(
+    found: Prediction, known: Steps, targets: Collection[int], alone: Steps
+) -> Prediction:
     steps, base = found.steps, found.counts[0]
     nodes = sorted({*targets}) or [2 * max(steps), 4 * max(steps)]
-    refused = {n: why for n in nodes if (why := why_not_at(steps, n))}
+    probed = {n: at for n in nodes if n not in known and (at := probed_step(steps, alone, n))}
+    refused = {n: why for n in nodes if (why := why_not_at(steps, n, n in probed))}
     left = [n for n in nodes if n not in refused and n not in steps]
-    points = (_predicted(base, steps, known, n) for n in left)
+    points = (
+        _by_probe(base, steps, n, *probed[n]) if n in probed else _predicted(base, steps, known, n)
+        for n in left
+    )
     return replace(found, counts=(*found.counts, *points), refused=refused)
 
 
@@ -257,27 +312,37 @@ def _measured(series: str, summary: CaseSummary, steps: Steps) -> NodeCount:
     return NodeCount(series, topology, summary.unit, speed, MEASURED, efficiency, *ends)
 
 
+def _by_probe(base: NodeCount, steps: Steps, nodes: int, time: float, rho: float) -> NodeCount:
+    return _point(base, steps, nodes, steps[min(steps)] / time, f"probe, rho {rho:.2f}")
+
+
 def _predicted(base: NodeCount, steps: Steps, known: Steps, nodes: int) -> NodeCount:
     """What the step times that are known say of a count of nodes; ``base`` has the fewest."""
-    first, gamma, wide = min(steps), gamma_for(known, nodes), half_width(steps, nodes)
+    first, gamma = min(steps), gamma_for(known, nodes)
 
     def efficiency(gamma: float) -> float:
         return steps[first] / step_at(known, nodes, gamma)
 
     linear = base.throughput * nodes / first
-    speed, law = linear * efficiency(gamma), "ring" if gamma == RING else f"gamma {gamma:g}"
-    undecided = len(known) == 2 and nodes > 2 * max(known)
+    law = "ring" if gamma == RING else f"gamma {gamma:g}"
+    basis = "another batch" if nodes in known else law
+    found = _point(base, steps, nodes, efficiency(gamma), basis)
+    if len(known) > 2 or nodes <= 2 * max(known):
+        return found
+    return replace(found, tree=linear * efficiency(TREE), ring=linear * efficiency(RING))
+
+
+def _point(base: NodeCount, steps: Steps, nodes: int, efficiency: float, basis: str) -> NodeCount:
+    wide, speed = half_width(steps, nodes), base.throughput * nodes / min(steps) * efficiency
     return replace(
         base,
         topology=Topology(nodes, base.topology.gpus_per_node),
         throughput=speed,
-        basis="another batch" if nodes in known else law,
-        efficiency=efficiency(gamma),
+        basis=basis,
+        efficiency=efficiency,
         low=max(0.0, speed * (1 - wide)),
         high=speed * (1 + wide),
         half_width=wide,
-        tree=linear * efficiency(TREE) if undecided else None,
-        ring=linear * efficiency(RING) if undecided else None,
     )
 
 

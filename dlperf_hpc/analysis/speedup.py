@@ -47,8 +47,9 @@ class CaseSummary:
 
     What runs measure is None where none does. Of the windows that count: ``optimizer_steps`` is the
     fewest in any, ``skipped_steps`` (per window), ``rank_spread`` (fraction) and ``memory_mb`` (MB
-    per device) the most in any; ``exposed_comm`` is the median, and ``attention`` has the kernels
-    that any of them saw, joined by ``+``. ``gpu_util`` (%, mean), ``gpu_memory_mb`` (MiB, the most)
+    per device) the most in any; ``exposed_comm`` is the median, so are ``allreduce_ms`` and
+    ``allreduce_bus_gb_s`` of the probe's whole gradient, and ``attention`` has the kernels that any
+    of them saw, joined by ``+``. ``gpu_util`` (%, mean), ``gpu_memory_mb`` (MiB, the most)
     and ``joules_per_sample`` (median) are NVML's. ``checkpoint_*`` are medians: seconds, MB
     (10^6 bytes) and MB/s. ``accumulation`` and ``global_batch`` (samples per optimizer step) are
     the windows' if those agree, else the case's. ``tflops_per_device`` and ``mfu`` (share of the
@@ -80,6 +81,8 @@ class CaseSummary:
     memory_mb: float | None = None
     exposed_comm: float | None = None
     attention: str | None = None
+    allreduce_ms: float | None = None
+    allreduce_bus_gb_s: float | None = None
     checkpoint_save_s: float | None = None
     checkpoint_load_s: float | None = None
     checkpoint_mb_per_rank: float | None = None
@@ -310,6 +313,8 @@ _MEASURES: Mapping[str, tuple[Pool, Callable[[RunResult], Any]]] = {
     "rank_spread": (max, _figure("window.rank_spread")),
     "memory_mb": (max, _figure("window.memory_mb", "external.memory_mb")),
     "exposed_comm": (median, _figure("window.exposed_comm")),
+    "allreduce_ms": (median, _figure("allreduces.total_ms")),
+    "allreduce_bus_gb_s": (median, _figure("allreduces.total_bus_gb_s")),
     "gpu_util": (fmean, _figure("gpu.util")),
     "gpu_memory_mb": (max, _figure("gpu.memory_mb")),
     "joules_per_sample": (median, _joules_per_sample),

@@ -39,6 +39,11 @@ def _parser() -> argparse.ArgumentParser:
         " that does not tell its nodes, the file's name may, as 2n8g"
     )
     add("--nodes", dest="targets", type=_counts, default=(), metavar="N,...", help=nodes)
+    probed = (
+        "runs with allreduce_probe = true of the same cases on more nodes: their all-reduces are"
+        " taken, and not their speed (a window of two iterations will do)"
+    )
+    add("--probes", nargs="+", type=Path, default=(), metavar="DIR", help=probed)
     beyond = (
         "for far more nodes: what network, stragglers and failures would each leave of the"
         " throughput, never one number"
@@ -66,7 +71,8 @@ def _predict(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.reporting.prediction_tables import predictions_json, print_predictions
 
     report = Report("", options.results_below(arguments, *arguments.paths))
-    found = predictions(report.series, report.runs, arguments.targets)
+    probes = options.results_below(arguments, *arguments.probes) if arguments.probes else ()
+    found = predictions(report.series, report.runs, arguments.targets, probes)
     if not found:
         raise messages.usage_error("DIR", "there is no run to predict from")
     if arguments.beyond:

@@ -128,8 +128,9 @@ class Measure:
     window grows until it also holds ``min_seconds`` (estimated from the warm-up) and
     ``min_optimizer_steps``. The defaults are DLPerf's: 20, 100, 0, 0. ``communication_steps``
     optimizer steps at most are timed after it with the all-reduce of gradients, and as many
-    without. ``checkpoint`` asks for one timed save and load after these; its files stay on disk
-    only with ``keep_checkpoint``."""
+    without. ``allreduce_probe`` asks for timed all-reduces of the gradient's size after these,
+    ``checkpoint`` for one timed save and load; its files stay on disk only with
+    ``keep_checkpoint``."""
 
     warmup: int = 20
     iterations: int = 100
@@ -138,6 +139,7 @@ class Measure:
     communication_steps: int = 6
     checkpoint: bool = False
     keep_checkpoint: bool = False
+    allreduce_probe: bool = False
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from operator import or_
 from typing import Any, Literal
 
 from dlperf_hpc.model.case import RunFacts, known_fields
-from dlperf_hpc.model.checks import is_number, misfits
+from dlperf_hpc.model.checks import MOST, is_number, misfits
 
 
 class Status(str, Enum):
@@ -157,6 +157,62 @@ class Checkpoint:
         if not all(value > 0 for value in figures if value is not None):
             raise TypeError(f"{figures} are not times and sizes")
         return checkpoint
+
+
+@dataclass(frozen=True)
+class AllReduces:
+    """All-reduces of the gradient's sizes, timed after the window by the back end's own library
+    ``by``. ``bytes[0]`` is the whole gradient, the rest are sizes of its ``buckets`` (how many
+    there are); ``ms`` has for each size the median over ``iterations`` of the slowest rank's
+    time."""
+
+    by: str
+    ranks: int
+    buckets: int
+    bytes: tuple[int, ...]
+    ms: tuple[float, ...]
+    iterations: tuple[int, ...]
+
+    @property
+    def total_ms(self) -> float:
+        """Time of an all-reduce of the whole gradient."""
+        return self.ms[0]
+
+    @property
+    def algorithm_gb_s(self) -> tuple[float, ...]:
+        """Size / time by size, GB/s (10^9 bytes)."""
+        return tuple(size / ms / 1e6 for size, ms in zip(self.bytes, self.ms))
+
+    @property
+    def bus_gb_s(self) -> tuple[float, ...]:
+        """The above x 2 (n - 1) / n of n ranks, as nccl-tests count it (PERFORMANCE.md)."""
+        factor = 2 * (self.ranks - 1) / self.ranks
+        return tuple(factor * rate for rate in self.algorithm_gb_s)
+
+    @property
+    def total_bus_gb_s(self) -> float:
+        """Bus bandwidth of the whole gradient, GB/s."""
+        return self.bus_gb_s[0]
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> AllReduces:
+        """From a log's ``allreduce_probe`` line; TypeError when a figure is missing or none."""
+        columns = {name: data.get(name) for name in ("bytes", "ms", "iterations")}
+        counts = {name: data.get(name) for name in ("ranks", "buckets")}
+        for name, values in columns.items():
+            if not (isinstance(values, list) and values and all(map(_is_figure, values))):
+                raise TypeError(f"{name} is {values!r}")
+        if len({len(values or ()) for values in columns.values()}) > 1:
+            raise TypeError("bytes, ms and iterations are not equally many")
+        for name, value in counts.items():
+            if type(value) is not int or value < 1:
+                raise TypeError(f"{name} is {value!r}")
+        found: dict[str, Any] = {name: tuple(values or ()) for name, values in columns.items()}
+        return cls(**{"by": str(data.get("by", "")), **found, **counts})
+
+
+def _is_figure(value: Any) -> bool:
+    return is_number(value) and 1e-9 <= value <= MOST
 
 
 @dataclass(frozen=True)
@@ -387,6 +443,7 @@ class RunResult:
     launch: str = ""
     gpu: GpuUse | None = None
     checkpoint: Checkpoint | None = None
+    allreduces: AllReduces | None = None
     to_do: str = ""
     contradictions: tuple[Contradiction, ...] = ()
     whole: bool = False

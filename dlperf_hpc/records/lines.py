@@ -22,6 +22,8 @@ from dlperf_hpc.model.result import Status, Window
 PREFIX = "dlperf"
 PROGRAM_END = "program_end"
 """The event that says how all of its processes ended; without it no run of a program is ok."""
+PROBE = "allreduce_probe"
+"""The event that has all-reduces of the gradient's sizes, timed after the window."""
 _BARE = re.compile(r"[A-Za-z_/@%:~][A-Za-z0-9_/.@%+:,~=-]*")
 _WORDS_OF_JSON = {"true", "false", "null", "NaN", "Infinity"}
 _BEGINS_NUMBER = frozenset("-0123456789")

@@ -292,14 +292,15 @@ def _complete(
         return None
 
 
-def _checkpoint(log: ParsedLog) -> result.Checkpoint | None:
-    """Figures of the ``checkpoint`` line. What it lacks is a warning, with the line's reason."""
-    figures = log.tables.get("checkpoint", {})
+def _after_window(
+    log: ParsedLog, event: str, key: str, make: Callable[[Mapping[str, Any]], _Found]
+) -> _Found | None:
+    """Figures of an event after the window, which has them if it has ``key``. What it lacks is a
+    warning, with the line's reason."""
+    figures = log.tables.get(event, {})
     if "reason" in figures:
-        log.warnings.append(f"checkpoint: {figures['reason']}")
-    if "save_s" not in figures:
-        return None
-    return _complete(log, "checkpoint", result.Checkpoint.from_dict)
+        log.warnings.append(f"{event}: {figures['reason']}")
+    return _complete(log, event, make) if key in figures else None
 
 
 def _rank_times(log: ParsedLog) -> tuple[tuple[result.RankTime, ...], str]:
@@ -397,7 +398,8 @@ def result_of_log(path: Path, data: bytes | None = None) -> result.RunResult:
     if not isinstance(attempt, int):
         raise LogError(f"{path}: its attempt is {attempt!r}, not a number")
     window = _complete(log, "summary", result.Window.from_dict)
-    checkpoint = _checkpoint(log)
+    allreduces = _after_window(log, lines.PROBE, "bytes", result.AllReduces.from_dict)
+    checkpoint = _after_window(log, "checkpoint", "save_s", result.Checkpoint.from_dict)
     status, reason = _ending(log, window)
     rank_times, rank_times_missing = _rank_times(log)
     return result.RunResult(
@@ -415,6 +417,7 @@ def result_of_log(path: Path, data: bytes | None = None) -> result.RunResult:
         launch=str(log.begin.get("launch", "")),
         gpu=result.GpuUse.of_devices(_gpus_of_window(log)),
         checkpoint=checkpoint,
+        allreduces=allreduces,
         contradictions=_contradictions(log, window),
         rank_times=rank_times,
         rank_times_missing=rank_times_missing,

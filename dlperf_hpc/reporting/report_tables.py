@@ -111,6 +111,7 @@ def wide_table(members: Sequence[CaseSummary]) -> Table[CaseSummary]:
         case_column("mfu", name="MFU", form=percent),
         case_column("memory_mb_max", name="memory_mb", form="{:.0f}".format),
         case_column("exposed_comm", form=percent),
+        case_column("allreduce_bus_gb_s", name="bus_gb_s"),
         RUNS,
         words("flags", lambda s: ", ".join(s.flags)),
     ]

@@ -50,6 +50,7 @@ class _Measure(_SweepTable):
     communication_steps: Annotated[int, Field(ge=0, le=10**7)] = Measure.communication_steps
     checkpoint: bool = Measure.checkpoint
     keep_checkpoint: bool = Measure.keep_checkpoint
+    allreduce_probe: bool = Measure.allreduce_probe
 
 
 Seconds = Annotated[float, Field(gt=0, le=10**7, allow_inf_nan=False)]

@@ -23,9 +23,9 @@ from dlperf_hpc import source
 from dlperf_hpc.errors import SECRET_NAME, printable
 from dlperf_hpc.files import append_line, open_regular, read_regular
 from dlperf_hpc.model.case import Case, Measure
-from dlperf_hpc.model.result import Checkpoint, Status, Window, interruption
+from dlperf_hpc.model.result import AllReduces, Checkpoint, Status, Window, interruption
 from dlperf_hpc.records.layout import LAUNCH_MARK, launch_id
-from dlperf_hpc.records.lines import utc, write_line
+from dlperf_hpc.records.lines import PROBE, utc, write_line
 from dlperf_hpc.records.nccl import Connections
 from dlperf_hpc.records.store import AnyAttempt, Attempt, finish, log_event
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
@@ -219,6 +219,7 @@ class Measured:
     windows: Sequence[MeasuredWindow]
     communication: Communication
     facts: Mapping[str, Any] = field(default_factory=dict)
+    allreduces: AllReduces | None = None
 
     def window(self, case: Case) -> Window:
         """The window over all ranks."""
@@ -275,6 +276,17 @@ def log_window(attempt: Attempt, measured: Measured) -> None:
     log_summary(attempt, window)
 
 
+def log_all_reduces(attempt: Attempt, found: AllReduces | None, reason: str) -> None:
+    """What all-reduces of the gradient's sizes took, rates rounded for people, and why something is
+    missing."""
+    fields: dict[str, Any] = {"reason": reason or None}
+    if found is not None:
+        fields.update(asdict(found))
+        for name in ("algorithm_gb_s", "bus_gb_s"):
+            fields[name] = [round(rate, 6) for rate in getattr(found, name)]
+    log_event(attempt, PROBE, fields)
+
+
 def log_checkpoint(attempt: Attempt, checkpoint: Checkpoint | None, reason: str) -> None:
     """What saving and loading took, rates rounded for people, and why something is missing."""
     fields: dict[str, Any] = {"reason": reason or None}
@@ -301,6 +313,8 @@ def end_ok(attempt: Attempt, measured: Measured, checkpoint: Checkpoint | None =
         "packages": packages(),
         "window_opened": utc(max(w.opened for w in measured.windows)),
     }
+    if measured.allreduces:
+        detail[PROBE] = asdict(measured.allreduces)
     if checkpoint:
         detail["checkpoint"] = asdict(checkpoint)
     why = interruption(window.interrupted_s)

@@ -29,7 +29,7 @@ from typing import Any
 
 from dlperf_hpc.errors import MeasurementError
 from dlperf_hpc.model.case import Case, Measure
-from dlperf_hpc.model.result import Window, kernels
+from dlperf_hpc.model.result import AllReduces, Window, kernels
 from dlperf_hpc.model.statistics import drift, is_steady
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import Session
@@ -38,6 +38,8 @@ STATE_BYTES = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 """What a rank holds of what is trained: figures of a window's ``execution``."""
 _FEWEST = 2  # steps with and without all-reduce, each, that there must be room for
 _MOST_OF_WINDOW = 0.1
+_PROBE_S, _PROBED_BUCKETS = 5.0, 4  # seconds and sizes of buckets of the all-reduce probe
+_PROBE_CALLS = 5  # of the whole gradient, whatever they take
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while a machine sleeps
 _EVERY_S, _STILL_S = 0.1, 2.0  # between two looks; what more is no busy machine
 _MARGIN, _MARGIN_S = 3.0, 10.0  # times what the steps will take, and seconds to end in
@@ -428,3 +430,38 @@ def _failure(block: Callable[[bool, int], float]) -> str:
     except Exception as error:  # noqa: BLE001 - whatever it is, the log has it
         return f"{type(error).__name__}: {error}".partition("\n")[0]
     return ""
+
+
+def probe_all_reduces(
+    session: Session, world: World, window: MeasuredWindow, left_s: float = math.inf
+) -> tuple[AllReduces | None, str]:
+    """Time all-reduces of the whole gradient and of up to four sizes of its buckets, by the back
+    end's own library, after the ``window``; all ranks take part. Buckets are left out once
+    ``_PROBE_S`` are over. With why all or some are missing, "" if none is. Not if the time limit is
+    ``left_s`` away and that is near."""
+    buckets: list[int] = getattr(session, "gradient_buckets", list)()
+    timed = getattr(session, "timed_all_reduces", None)
+    if world.size == 1:
+        return None, "one process: there is nothing to reduce gradients with"
+    if not buckets or timed is None:
+        return None, "this back end does not exchange its gradients by torch.distributed"
+    step_s = window.elapsed_s / max(1, window.optimizer_steps)  # holds an all-reduce
+    if world.broadcast(left_s < _MARGIN * (_PROBE_CALLS * step_s + _PROBE_S) + _MARGIN_S):
+        return None, "the time limit is near"
+    sizes = sorted({*buckets} - {sum(buckets)}, reverse=True)
+    places = (round(i * (len(sizes) - 1) / (_PROBED_BUCKETS - 1)) for i in range(_PROBED_BUCKETS))
+    chosen = dict.fromkeys(sizes[place] for place in places if sizes)
+    with no_garbage_collection():
+        found = timed([sum(buckets), *chosen], _PROBE_S)
+    rows, why = found["rows"], found.get("left_out", "")
+    if not rows or not rows[-1]["right"]:
+        return None, why
+    made = AllReduces(
+        by=found["by"],
+        ranks=world.size,
+        buckets=len(buckets),
+        bytes=tuple(row["bytes"] for row in rows),
+        ms=tuple(round(row["us"] / 1e3, 6) for row in rows),
+        iterations=tuple(row["iterations"] for row in rows),
+    )
+    return made, why and f"none of {found['from']} bytes and less: {why}"

@@ -62,7 +62,8 @@ def _fault_of_import(error: ImportError) -> str:
 class Session(Protocol):
     """A model, its data and its optimizer, ready to train on this rank. Nothing but
     :meth:`synchronize` and what says so may wait for the device: the loop calls :meth:`iterate` and
-    :meth:`mark` inside the timed window."""
+    :meth:`mark` inside the timed window. One whose library can all-reduce any number of bytes also
+    has ``gradient_buckets`` and ``timed_all_reduces``, as :class:`.TorchSession` has them."""
 
     def iterate(self) -> None:
         """One micro-batch forward and backward; every k-th call ends in an optimizer step."""

@@ -4,6 +4,8 @@ name the run."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from typing import Any
 from dlperf_hpc.errors import AttemptError, DeviceError
 from dlperf_hpc.model.case import NO_FP16
 from dlperf_hpc.model.result import Checkpoint
-from dlperf_hpc.records import layout
+from dlperf_hpc.records import layout, lines
 from dlperf_hpc.records.layout import job_seconds, launch_id, repeat_in_job, task_index, task_name
 from dlperf_hpc.records.ledger import bound_array
 from dlperf_hpc.records.manifest import Manifest
@@ -111,10 +113,16 @@ class _Rank:
         if world.rank == 0:
             joblog.log_gpus(attempt, states)
             joblog.log_window(attempt, measured)
+        measured = self._probe(session, measured) if measure.allreduce_probe else measured
+        self._end(session, measured)
+
+    def _end(self, session: Session, measured: Measured) -> None:
+        """What follows the window once it is in the log, up to the record."""
+        attempt, world, measure = self.attempt, self.world, self.manifest.measure
         output = attempt.paths.root / layout.JOBS / f"{task_name()}.out"
         ways, checkpoint = joblog.nccl_transports(world, output), None
         if not measure.checkpoint:
-            self._enter("shutdown", limits.shutdown_s)
+            self._enter("shutdown", self.manifest.limits.shutdown_s)
         if ways and world.rank == 0:
             log_event(attempt, "nccl", ways)
         if measure.checkpoint:
@@ -142,11 +150,25 @@ class _Rank:
             joblog.log_world(self.attempt, world, all_facts)
         return session, declared_facts, all_facts
 
+    def _probe(self, session: Session, measured: Measured) -> Measured:
+        """Time all-reduces of the gradient's sizes, by which nothing measured can be lost."""
+
+        def write(reason: str) -> None:
+            joblog.log_all_reduces(self.attempt, None, reason)
+            joblog.end_ok(self.attempt, measured)
+
+        with self._behind_window(lines.PROBE, self.manifest.limits.iteration_s, write):
+            window = measured.windows[self.world.rank]
+            found, reason = measurement.probe_all_reduces(
+                session, self.world, window, self.watchdog.left_s()
+            )
+        if self.world.rank == 0:
+            joblog.log_all_reduces(self.attempt, found, reason)
+        return replace(measured, allreduces=found)
+
     def _checkpoint(self, session: Session, measured: Measured) -> Checkpoint | None:
-        """Time a checkpoint. The window is in the log: a rank that fails or hangs here ends the run
-        ok, since in a framework's own collectives it could not tell the others."""
+        """Time a checkpoint, by which nothing measured can be lost."""
         attempt, world, watchdog = self.attempt, self.world, self.watchdog
-        self._enter("checkpoint", self.manifest.limits.startup_s)
         directory = attempt.paths.checkpoint(attempt.number)
         keep = measured.measure.keep_checkpoint
 
@@ -162,17 +184,27 @@ class _Rank:
                 write(reason)
             remove(directory, keep)
 
-        world.barrier()  # rank 0 has written the window down
-        watchdog.settle = settle
-        accumulation, left_s = attempt.run.case.accumulation, watchdog.left_s()
-        checkpoint, reason = measure_checkpoint(
-            session, world, directory, accumulation, left_s, watchdog.beat, keep
-        )
-        watchdog.settle = None
+        with self._behind_window("checkpoint", self.manifest.limits.startup_s, settle):
+            accumulation, left_s = attempt.run.case.accumulation, watchdog.left_s()
+            checkpoint, reason = measure_checkpoint(
+                session, world, directory, accumulation, left_s, watchdog.beat, keep
+            )
         self._enter("shutdown", self.manifest.limits.shutdown_s)
         if world.rank == 0:
             joblog.log_checkpoint(attempt, checkpoint, reason)
         return checkpoint
+
+    @contextmanager
+    def _behind_window(
+        self, phase: str, limit_s: float, settle: Callable[[str], None]
+    ) -> Iterator[None]:
+        """A phase in which a rank that fails or hangs ends the run ok, by ``settle``: the window is
+        in the log, and in a framework's own collectives it could not tell the others."""
+        self._enter(phase, limit_s)
+        self.world.barrier()  # rank 0 has written the window down
+        self.watchdog.settle = settle
+        yield  # not in a try: after an error the run still has to be settled
+        self.watchdog.settle = None
 
     def _enter(self, phase: str, limit_s: float) -> None:
         self.watchdog.phase(phase, limit_s)

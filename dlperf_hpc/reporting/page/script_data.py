@@ -336,6 +336,7 @@ _FACTS: tuple[table.Column[RunResult], ...] = (
     table.words("step time", lambda run: run.window and _step_time(run.window)),
     table.words("drift", _drift),
     table.figures("exposed communication", "window.exposed_comm", form=table.percent),
+    _amount("all-reduce alone", "allreduces.total_bus_gb_s", "GB/s (bus)"),
     table.words("attention", "window.attention"),
     table.words("graphs", lambda run: run.window and _graphs(run.window)),
     table.figures("spread of ranks", "window.rank_spread", form=table.percent),

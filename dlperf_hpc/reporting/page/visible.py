@@ -258,6 +258,7 @@ _REST: Sequence[Column[CaseSummary]] = (
     case_column("tflops_per_device", name="TFLOPS", unit="per device", rank=FOLDED),
     case_column("rank_spread_max", name="rank spread", unit="largest", form=percent, rank=FOLDED),
     case_column("gpu_util", name="GPU util.", rank=FOLDED),
+    case_column("allreduce_bus_gb_s", name="all-reduce", unit="GB/s, bus", rank=FOLDED),
     case_column("checkpoint_save_s", name="checkpoint save", rank=FOLDED),
 )  # fmt: skip
 

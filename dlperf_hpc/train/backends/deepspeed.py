@@ -34,8 +34,8 @@ _SWEEP_KEYS = {
     "timers.throughput.enabled": "steps_per_print",
 }
 
-# ZeRO's defaults: numbers in its bucket of gradients, parameters that stage 3 gathers at most.
-_BUCKET, _LIVE = 5 * 10**8, 10**9
+BUCKET, _LIVE = 5 * 10**8, 10**9
+"""ZeRO's defaults: numbers in its bucket of gradients, parameters that stage 3 gathers at most."""
 
 # Keys of a user's file that would change what is measured behind the sweep's back.
 _REFUSED = {
@@ -105,7 +105,7 @@ def memory(case: Case, size: ModelSize) -> Memory | None:
     held = low + copies + state_bytes(case.optimizer) * number // ranks
     gradients = copies + low * (stage in (0, 3))
     whole = low * (stage == 1 and case.accumulation > 1)
-    bucket = own * _BUCKET * (stage > 0)
+    bucket = own * BUCKET * (stage > 0)
     gathered = (low + own * min(number, _LIVE)) * (stage == 3)
     certain = held + max(gradients, whole) + bucket * (stage == 3)
     peak = held + whole + bucket + gathered + activations(case, size, own)

@@ -14,7 +14,7 @@ import os
 import statistics
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
@@ -22,7 +22,8 @@ SIZES = (*(8 * 4**power for power in range(14)), 1 << 30)  # bytes
 HOST_BYTES, GPU_BYTES = 16 << 20, 256 << 20  # of the one all-reduce of every short job
 _FEWEST, _MOST = 3, 200  # iterations
 _ABOUT_S = 0.2  # of iterations
-_COPIES = 4  # of a buffer, that a rank may hold at one time: what it sends, what it receives, spare
+# Copies of a buffer that a rank may hold at one time: what it sends, what it receives, spare.
+_COPIES = {"all-reduce": 2, "reduce-scatter": 4, "all-gather": 4}
 _CHUNK = 1 << 16  # floats
 
 Prepared = tuple[Callable[[], None], Callable[[], bool]]
@@ -198,20 +199,29 @@ def _of_each(
     end = time.monotonic() + budget_s
     for i, kind in enumerate(KINDS):
         share_s = max(0.0, end - time.monotonic()) / (len(KINDS) - i)
-        yield {"by": by, "kind": kind, **_sweep(comm, prepare, kind, share_s, device)}
+        yield {"by": by, "kind": kind, **timed_sizes(comm, prepare, kind, share_s, device)}
 
 
-def _sweep(
-    comm: Any, prepare: Callable[..., Prepared], kind: str, budget_s: float, device: Any
+def timed_sizes(
+    comm: Any,
+    prepare: Callable[..., Prepared],
+    kind: str,
+    budget_s: float,
+    device: Any = None,
+    sizes: Sequence[int] = SIZES,
 ) -> dict[str, Any]:
-    """Rows of one collective, sizes rising."""
+    """The ``rows`` of one collective, one for each of ``sizes`` (bytes), in this order, while
+    ``budget_s`` lasts, which the first may exceed; if some are missing, why they were ``left_out``,
+    and ``from`` which size on. All ranks of ``comm`` take part. What ``prepare`` makes is timed."""
     deadline = time.monotonic() + budget_s
-    about_s = min(_ABOUT_S, budget_s / len(SIZES) / 2)
+    about_s = min(_ABOUT_S, budget_s / len(sizes) / 2)
     rows: list[dict[str, Any]] = []
-    for size in SIZES:
-        # The next size takes four times as long, if it is the link that takes the time.
-        next_s = about_s + (_FEWEST + 2) * 4 * rows[-1]["us"] / 1e6 if rows else 0.0
-        why = _why_not(comm, size, time.monotonic() + next_s > deadline, device)
+    for size in sizes:
+        next_s = 0.0
+        if rows:  # the time grows as the size does, if it is the link that takes the time
+            next_s = about_s + (_FEWEST + 2) * size / rows[-1]["bytes"] * rows[-1]["us"] / 1e6
+        late = time.monotonic() + next_s > deadline
+        why = _why_not(comm, _COPIES[kind] * size, late, device)
         if why:
             return {"rows": rows, "left_out": why, "from": size}
         rows.append(_row(comm, prepare, kind, size, about_s))
@@ -220,8 +230,9 @@ def _sweep(
     return {"rows": rows}
 
 
-def _why_not(comm: Any, size: int, late: bool, device: Any) -> str:
-    """Why a size is left out, or "", alike on all ranks: one that went on would wait for ever."""
+def _why_not(comm: Any, needed: int, late: bool, device: Any) -> str:
+    """Why a size of which a rank needs so many bytes is left out, or "", alike on all ranks: one
+    that went on would wait for ever."""
     from mpi4py import MPI
 
     if comm.bcast(late):
@@ -229,11 +240,11 @@ def _why_not(comm: Any, size: int, late: bool, device: Any) -> str:
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
     here, free = node.Get_size(), _free_bytes()
     node.Free()
-    enough = free is None or _COPIES * size * here < free
+    enough = free is None or needed * here < free
     if device is not None and device.type == "cuda":
         import torch
 
-        enough = _COPIES * size < torch.cuda.mem_get_info(device)[0]
+        enough = needed < torch.cuda.mem_get_info(device)[0]
     return "" if comm.allreduce(int(enough), op=MPI.MIN) else "too little free memory"
 
 

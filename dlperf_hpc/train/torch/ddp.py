@@ -90,6 +90,15 @@ class DdpSession(TorchSession):
         self._reducing = on
         return True
 
+    def gradient_buckets(self) -> list[int]:
+        """DDP's own, as rebuilt after the first iteration; the whole gradient where torch does not
+        tell them."""
+        data: dict[str, Any] = getattr(
+            self.model, "_get_ddp_logging_data", dict
+        )()  # torch's own: it may go
+        text = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes")
+        return [int(size) for size in text.split(",")] if text else [4 * self.parameters]
+
     def close(self) -> None:
         """Leave the process group."""
         dist.destroy_process_group()

@@ -19,7 +19,8 @@ import torch.distributed as dist
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.model.case import MODES, NO_FP16, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
-from dlperf_hpc.train.backends.deepspeed import configuration
+from dlperf_hpc.train.backends import width
+from dlperf_hpc.train.backends.deepspeed import BUCKET, configuration
 from dlperf_hpc.train.ranks import World
 from dlperf_hpc.train.session import load
 from dlperf_hpc.train.torch.optimizers import build_optimizer, forget_steps, set_lr
@@ -113,6 +114,14 @@ class DeepSpeedSession(TorchSession):
             return False
         self._reducing = on
         return True
+
+    def gradient_buckets(self) -> list[int]:
+        """The gradient in its precision, in DeepSpeed's buckets of so many numbers."""
+        own = self.config["zero_optimization"].get("reduce_bucket_size")
+        most = int(own) if isinstance(own, (int, float)) and own >= 1 else BUCKET  # or "auto"
+        size = width(self.case)
+        cuts = range(0, self.parameters, most)
+        return [size * min(most, self.parameters - begin) for begin in cuts]
 
     def counts(self) -> tuple[int, int]:
         """(optimizer steps, skipped ones) in the window; the engine counts the skipped."""

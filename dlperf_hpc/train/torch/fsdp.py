@@ -91,6 +91,13 @@ class FsdpSession(TorchSession):
         """It cannot be left out: the optimizer has a shard, and gets its gradient by reduction."""
         return False
 
+    def gradient_buckets(self) -> list[int]:
+        """Each unit's whole gradient, in fp32: what reduce-scatter and all-gather move together, an
+        all-reduce does."""
+        layers = getattr(self.module, "layers", ())
+        counts = [sum(p.numel() for p in layer.parameters()) for layer in layers]
+        return [4 * count for count in (*counts, self.parameters - sum(counts)) if count]
+
     def facts(self) -> dict[str, Any]:
         """As for every PyTorch back end, and over how many ranks what is trained is spread."""
         replicas, shards = (1, *self.mesh.shape)[-2:]

@@ -9,7 +9,7 @@ import datetime
 import os
 import resource
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +228,20 @@ class TorchSession(Resumable):
             "gradient_bytes": self._gradient_bytes,
             "optimizer_bytes": bytes_of(moments),
         }
+
+    def gradient_buckets(self) -> list[int]:
+        """Bytes of each part in which torch.distributed averages the gradients; empty where
+        something else does."""
+        return []
+
+    def timed_all_reduces(self, sizes: Sequence[int], budget_s: float) -> dict[str, Any]:
+        """All-reduces of so many bytes by torch.distributed, as
+        :func:`~dlperf_hpc.train.probe.bandwidth.timed_sizes` gives them, and by what."""
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # what the allocator keeps is not free
+        prepare, comm = bandwidth.by_torch(self.device), self.world.comm
+        found = bandwidth.timed_sizes(comm, prepare, "all-reduce", budget_s, self.device, sizes)
+        return {"by": f"torch.distributed, {dist.get_backend()}", **found}
 
     def memory_mb(self) -> float:
         """Peak of the CUDA allocator, or of the process's resident set; MiB."""
