@@ -296,11 +296,12 @@ def _at_more_nodes(
     nodes = sorted({*targets}) or [2 * max(steps), 4 * max(steps)]
     probed = {n: at for n in nodes if n not in known and (at := probed_step(steps, alone, n))}
     refused = {n: why for n in nodes if (why := why_not_at(steps, n, n in probed))}
-    left = [n for n in nodes if n not in refused and n not in steps]
-    points = (
-        _by_probe(base, steps, n, *probed[n]) if n in probed else _predicted(base, steps, known, n)
-        for n in left
-    )
+    points = []
+    for n in (n for n in nodes if n not in refused and n not in steps):
+        points.append(_predicted(base, steps, known, n))
+        if n in probed:
+            time, rho = probed[n]
+            points[-1] = _point(base, steps, n, steps[min(steps)] / time, f"probe, rho {rho:.2f}")
     return replace(found, counts=(*found.counts, *points), refused=refused)
 
 
@@ -310,10 +311,6 @@ def _measured(series: str, summary: CaseSummary, steps: Steps) -> NodeCount:
     ends = (interval.low, interval.high) if interval else ()
     speed = summary.speed or 0.0
     return NodeCount(series, topology, summary.unit, speed, MEASURED, efficiency, *ends)
-
-
-def _by_probe(base: NodeCount, steps: Steps, nodes: int, time: float, rho: float) -> NodeCount:
-    return _point(base, steps, nodes, steps[min(steps)] / time, f"probe, rho {rho:.2f}")
 
 
 def _predicted(base: NodeCount, steps: Steps, known: Steps, nodes: int) -> NodeCount:

@@ -47,17 +47,16 @@ class CaseSummary:
 
     What runs measure is None where none does. Of the windows that count: ``optimizer_steps`` is the
     fewest in any, ``skipped_steps`` (per window), ``rank_spread`` (fraction) and ``memory_mb`` (MB
-    per device) the most in any; ``exposed_comm`` is the median, so are ``allreduce_ms`` and
-    ``allreduce_bus_gb_s`` of the probe's whole gradient, and ``attention`` has the kernels that any
-    of them saw, joined by ``+``. ``gpu_util`` (%, mean), ``gpu_memory_mb`` (MiB, the most)
-    and ``joules_per_sample`` (median) are NVML's. ``checkpoint_*`` are medians: seconds, MB
-    (10^6 bytes) and MB/s. ``accumulation`` and ``global_batch`` (samples per optimizer step) are
-    the windows' if those agree, else the case's. ``tflops_per_device`` and ``mfu`` (share of the
-    accelerator's dense peak) are of the median. ``devices`` are the chips, or ``cpu``, that logs
-    name. ``iteration_ms`` is the median of the windows' time / iterations, ``step_ms_p50`` that of
-    our runs' own median step times, both ms. ``transports`` are the ways that NCCL's own lines
-    tell, each once. ``sweep`` is that of the runs (see :class:`.RunResult`): a case that two sweeps
-    measured has two summaries. ``evidence`` has each flag with its sentence.
+    per device) the most in any; ``exposed_comm`` and ``allreduce_bus_gb_s`` are medians,
+    ``attention`` has the kernels that any of them saw, joined by ``+``. ``gpu_util`` (%, mean),
+    ``gpu_memory_mb`` (MiB, the most) and ``joules_per_sample`` (median) are NVML's.
+    ``checkpoint_*`` are medians: seconds, MB (10^6 bytes) and MB/s. ``accumulation`` and
+    ``global_batch`` (samples per optimizer step) are the windows' if those agree, else the case's.
+    ``tflops_per_device`` and ``mfu`` (share of the accelerator's dense peak) are of the median.
+    ``devices`` are the chips, or ``cpu``, that logs name. ``iteration_ms`` is the median of the
+    windows' time / iterations, ``step_ms_p50`` that of our runs' own median step times, both ms.
+    ``transports`` are the ways that NCCL's own lines tell. ``sweep`` is that of the runs: a case
+    that two sweeps measured has two summaries. ``evidence`` has each flag with its sentence.
     """
 
     case: CaseFacts
@@ -81,7 +80,6 @@ class CaseSummary:
     memory_mb: float | None = None
     exposed_comm: float | None = None
     attention: str | None = None
-    allreduce_ms: float | None = None
     allreduce_bus_gb_s: float | None = None
     checkpoint_save_s: float | None = None
     checkpoint_load_s: float | None = None
@@ -239,9 +237,7 @@ def _alone(
     samples = {unit: describe([each.rates[unit] for each in counted], until) for unit in units}
     windows = [result.window for result in counted if result.window is not None]
     statuses = [result.status for result in runs]
-    measures: dict[str, Any] = {
-        name: _pooled(how, of, counted) for name, (how, of) in _MEASURES.items()
-    }
+    measures: Any = {n: _pooled(how, of, counted) for n, (how, of) in _MEASURES.items()}
     summary = CaseSummary(
         case=case,
         sweep=group[0].sweep,
@@ -313,7 +309,6 @@ _MEASURES: Mapping[str, tuple[Pool, Callable[[RunResult], Any]]] = {
     "rank_spread": (max, _figure("window.rank_spread")),
     "memory_mb": (max, _figure("window.memory_mb", "external.memory_mb")),
     "exposed_comm": (median, _figure("window.exposed_comm")),
-    "allreduce_ms": (median, _figure("allreduces.total_ms")),
     "allreduce_bus_gb_s": (median, _figure("allreduces.total_bus_gb_s")),
     "gpu_util": (fmean, _figure("gpu.util")),
     "gpu_memory_mb": (max, _figure("gpu.memory_mb")),

@@ -15,7 +15,7 @@ from operator import or_
 from typing import Any, Literal
 
 from dlperf_hpc.model.case import RunFacts, known_fields
-from dlperf_hpc.model.checks import MOST, is_number, misfits
+from dlperf_hpc.model.checks import MOST, each, is_number, misfits, whole
 
 
 class Status(str, Enum):
@@ -179,6 +179,11 @@ class AllReduces:
         return self.ms[0]
 
     @property
+    def total_bus_gb_s(self) -> float:
+        """Bus bandwidth of that, GB/s (10^9 bytes)."""
+        return self.bus_gb_s[0]
+
+    @property
     def algorithm_gb_s(self) -> tuple[float, ...]:
         """Size / time by size, GB/s (10^9 bytes)."""
         return tuple(size / ms / 1e6 for size, ms in zip(self.bytes, self.ms))
@@ -189,30 +194,21 @@ class AllReduces:
         factor = 2 * (self.ranks - 1) / self.ranks
         return tuple(factor * rate for rate in self.algorithm_gb_s)
 
-    @property
-    def total_bus_gb_s(self) -> float:
-        """Bus bandwidth of the whole gradient, GB/s."""
-        return self.bus_gb_s[0]
-
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> AllReduces:
         """From a log's ``allreduce_probe`` line; TypeError when a figure is missing or none."""
-        columns = {name: data.get(name) for name in ("bytes", "ms", "iterations")}
-        counts = {name: data.get(name) for name in ("ranks", "buckets")}
-        for name, values in columns.items():
-            if not (isinstance(values, list) and values and all(map(_is_figure, values))):
-                raise TypeError(f"{name} is {values!r}")
-        if len({len(values or ()) for values in columns.values()}) > 1:
-            raise TypeError("bytes, ms and iterations are not equally many")
-        for name, value in counts.items():
-            if type(value) is not int or value < 1:
+        found: dict[str, Any] = {name: data.get(name) for name in (*_COLUMNS, "ranks", "buckets")}
+        for name, value in found.items():
+            if not (_FIGURES if name in _COLUMNS else whole(1))(value):
                 raise TypeError(f"{name} is {value!r}")
-        found: dict[str, Any] = {name: tuple(values or ()) for name, values in columns.items()}
-        return cls(**{"by": str(data.get("by", "")), **found, **counts})
+        found.update({name: tuple(found[name]) for name in _COLUMNS})
+        if len({len(found[name]) for name in _COLUMNS}) > 1:
+            raise TypeError("its lists are not equally long")
+        return cls(by=str(data.get("by", "")), **found)
 
 
-def _is_figure(value: Any) -> bool:
-    return is_number(value) and 1e-9 <= value <= MOST
+_COLUMNS = ("bytes", "ms", "iterations")
+_FIGURES = each(lambda value: is_number(value) and 1e-9 <= value <= MOST, least=1)
 
 
 @dataclass(frozen=True)

@@ -173,9 +173,8 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
             "memory_mb"),
     _number("exposed_comm", "fraction", "share of an optimizer step that only gradient "
             "synchronisation takes, not hidden behind computation; median of the runs"),
-    _number("allreduce_ms", "ms", "all-reduce of the whole gradient alone, median of the runs that "
-            "probed it"),
-    _number("allreduce_bus_gb_s", "GB/s", "its bus bandwidth, median of these runs"),
+    _number("allreduce_bus_gb_s", "GB/s", "bus bandwidth of an all-reduce of the whole gradient "
+            "alone, median of the runs"),
     _text("attention", "PyTorch's attention kernels in the runs that count, joined by +"),
     _number("checkpoint_save_s", "s", "median time to save a checkpoint, over the runs that "
             "measured it"),

@@ -277,8 +277,7 @@ def log_window(attempt: Attempt, measured: Measured) -> None:
 
 
 def log_all_reduces(attempt: Attempt, found: AllReduces | None, reason: str) -> None:
-    """What all-reduces of the gradient's sizes took, rates rounded for people, and why something is
-    missing."""
+    """What all-reduces took, rates rounded for people, and why something is missing."""
     fields: dict[str, Any] = {"reason": reason or None}
     if found is not None:
         fields.update(asdict(found))

@@ -449,8 +449,7 @@ def probe_all_reduces(
     if world.broadcast(left_s < _MARGIN * (_PROBE_CALLS * step_s + _PROBE_S) + _MARGIN_S):
         return None, "the time limit is near"
     sizes = sorted({*buckets} - {sum(buckets)}, reverse=True)
-    places = (round(i * (len(sizes) - 1) / (_PROBED_BUCKETS - 1)) for i in range(_PROBED_BUCKETS))
-    chosen = dict.fromkeys(sizes[place] for place in places if sizes)
+    chosen = sizes[:: -(-len(sizes) // _PROBED_BUCKETS) or 1]
     with no_garbage_collection():
         found = timed([sum(buckets), *chosen], _PROBE_S)
     rows, why = found["rows"], found.get("left_out", "")

@@ -49,6 +49,7 @@ ADDED = frozenset(
         *(f"{place}gpu_{name}" for place in PLACES for name in GPU),
         *(f"{place}{name}" for place in PLACES for name in EXECUTION),
         *(f"{place}attention" for place in PLACES),
+        *(f"{place}allreduce_{name}" for place in PLACES for name in ("ms", "bus_gb_s")),
         *(
             f"report.json: {name}"
             for name in ("method.tokens_per_s", "method.figure", "nodes", "cost")

@@ -91,8 +91,7 @@ class DdpSession(TorchSession):
         return True
 
     def gradient_buckets(self) -> list[int]:
-        """DDP's own, as rebuilt after the first iteration; the whole gradient where torch does not
-        tell them."""
+        """DDP's own, rebuilt after the first iteration; the whole where torch does not say them."""
         data: dict[str, Any] = getattr(
             self.model, "_get_ddp_logging_data", dict
         )()  # torch's own: it may go
