@@ -185,6 +185,7 @@ _TABLES = ("provenance", "world", "measure", EVENT)
 
 # What two sides may differ in, and the facts that tell it; several are joined by a blank.
 _ENVIRONMENT_DIFF: Mapping[str, tuple[str, ...]] = {
+    "device memory, MiB": ("device_memory_mb",),
     "CPU": ("cpu",),
     "hosts": ("hosts",),
     "framework": ("framework_name", "framework_version"),
@@ -201,6 +202,10 @@ _ENVIRONMENT_DIFF: Mapping[str, tuple[str, ...]] = {
     "Python": ("python",),
     "dlperf_hpc": ("tool", "tool_commit"),
 }
+HARDWARE_KINDS = (
+    *(HARDWARE, "device memory, MiB", "CPU", "NCCL within nodes", "NCCL between nodes"),
+)
+"""Of what two sides may differ in, the machine: a ratio across it is not that of the software."""
 # What a reader must know of the machine, and the fact that tells it.
 _MACHINE: Mapping[str, str] = {
     "Device": "device_name",
@@ -221,7 +226,8 @@ _OF_A_JOB = re.compile(
     r"SLURM_|PMIX_|OMPI_|I_MPI_(HYDRA|MPIRUN)|DLPERF_|\w+VISIBLE_DEVICES|LOADEDMODULES|CONDA_"
     r"|\w+_(DIR|DIRECTORY)$|NCCL_DEBUG_FILE"
 )
-_NOT_SET = "not set"
+NOT_SET = "not set"
+"""What is said of a variable that only other runs have."""
 
 Setup = Mapping[str, tuple[str, ...]]
 """By what it is, every value that some run had; what no log tells is not there. Of environment
@@ -322,14 +328,15 @@ def differences(a: Setup, b: Setup) -> tuple[Difference, ...]:
 
 def _other_variables(a: Iterable[str], b: Iterable[str]) -> Iterator[Difference]:
     """What variables are set to on either side; nothing if one side's logs tell none."""
-    one, two = _assigned(a), _assigned(b)
+    one, two = assigned(a), assigned(b)
     for name in sorted(one.keys() | two.keys()) if one and two else ():
-        mine, theirs = (tuple(side.get(name, [_NOT_SET])) for side in (one, two))
+        mine, theirs = (tuple(side.get(name, [NOT_SET])) for side in (one, two))
         if mine != theirs:
             yield Difference(name, mine, theirs)
 
 
-def _assigned(variables: Iterable[str]) -> dict[str, list[str]]:
+def assigned(variables: Iterable[str]) -> dict[str, list[str]]:
+    """The values of each variable of a :data:`Setup`, by its name; '' stands for all of them."""
     found: dict[str, list[str]] = {}
     for name, _, value in (each.partition("=") for each in variables):
         found.setdefault(name, []).append(value)

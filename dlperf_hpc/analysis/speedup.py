@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
+from types import MappingProxyType
 from typing import Any
 
 from dlperf_hpc.analysis import flags
@@ -29,7 +30,7 @@ DEFAULT_BASE = Topology(1, 1)
 
 
 def series_name(case: CaseFacts, sweep: str) -> str:
-    """``ddp/bert-base/bz32/fp32``, and which sweep measured it where several did."""
+    """``ddp/bert-base/bz32/fp32``, and the sweep that measured it, of several."""
     return f"{case.series} of sweep {sweep}" if sweep else case.series
 
 
@@ -152,13 +153,14 @@ class CaseSummary:
 
 def summarise(
     results: Sequence[RunResult], base: str | None = None, accelerator: str | None = None,
-    until: Until | None = None,
+    until: Until | None = None, bases: Mapping[str, str | None] = MappingProxyType({}),
 ) -> list[CaseSummary]:  # fmt: skip
     """One summary per case, in order of first appearance. ``base`` is a topology such as ``1n8g``;
-    without one it is 1n1g. A series that lacks the base has no speedups, and a reason that says
-    what to write: a smaller topology is never taken in its stead in silence. ``accelerator`` names
-    the accelerator where the logs do not. ``until`` decided how many runs there are, so that
-    intervals allow for it. ValueError if ``base`` is not a topology."""
+    without one each sweep has its own of ``bases``, by its name, else 1n1g. A series that lacks the
+    base has no speedups, and a reason that says what to write: a smaller topology is never taken in
+    its stead in silence. ``accelerator`` names the accelerator where the logs do not. ``until``
+    decided how many runs there are, so that intervals allow for it. ValueError if a base is not a
+    topology."""
     wanted = DEFAULT_BASE if base is None else Topology.parse(base)
     groups: dict[tuple[str, str], list[RunResult]] = {}
     for result in results:
@@ -179,7 +181,9 @@ def summarise(
     for members in alike:
         scaling = _scaling(members)
         members = [replace(each, scaling=scaling) for each in members]
-        compared = [_compared(each, members, wanted, named=base is not None) for each in members]
+        own = None if base else bases.get(members[0].sweep)
+        at = Topology.parse(own) if own else wanted
+        compared = [_compared(each, members, at, bool(base or own)) for each in members]
         for member in compared:
             name = member.sweep, member.case.id
             found[name] += flags.of_sample(member.sample, member.unit, usual)

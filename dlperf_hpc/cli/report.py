@@ -11,16 +11,19 @@ from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
 from dlperf_hpc.cli.messages import reading_bar, usage_error
-from dlperf_hpc.errors import LedgerError, at_most, number_of, visible
+from dlperf_hpc.errors import LedgerError, at_most, listed, number_of, visible
 
 if TYPE_CHECKING:
     from dlperf_hpc.logs.gather import Gathered
     from dlperf_hpc.logs.scan.search import ScanCache
+    from dlperf_hpc.model.result import SweepSource
     from dlperf_hpc.records.manifest import Manifest
 
 SUMMARY = "write speedup tables, CSVs and a plot from job logs"
 
 _MOST_REMARKS = 20
+_MOST_SWEEPS = 4  # by their names, in a title
+_OF_SITE = ("partition", "gpu_type", "constraint", "qos", "mem", "cpus_per_task", "gpu_bind")
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -82,6 +85,8 @@ def _report(arguments: argparse.Namespace) -> int:
     name, site, limits_s = arguments.paths[0].absolute().name, "", {}
     if manifest is not None:
         name, site, limits_s = manifest.sweep, _site(manifest), _limits(manifest)
+    elif found.sweeps and len(arguments.paths) > 1:
+        name = listed([*found.sweeps], _MOST_SWEEPS, " + ")
     report = Report(
         name,
         found.results,
@@ -94,6 +99,7 @@ def _report(arguments: argparse.Namespace) -> int:
         site=site,
         budget=manifest.budget_node_hours if manifest else None,
         until=manifest.until if manifest else None,
+        sweeps=_sweeps(found),
     )
     paths: Sequence[Path] = ()
     unwritten = place.why_not
@@ -163,6 +169,29 @@ def _site(manifest: Manifest) -> str:
     words = [f"{name} {value}" for name, value in values.items() if value]
     described = [str(manifest.site.get("description") or ""), *words]
     return ", ".join(filter(None, described)) or get_engine(manifest.engine).title
+
+
+def _sweeps(found: Gathered) -> list[SweepSource]:
+    """The sweeps of a report of several, with what their manifests say of where they run."""
+    from dlperf_hpc.model.result import SweepSource
+
+    made = []
+    for name, sweep in found.sweeps.items():
+        if sweep.manifest is not None:
+            plan = _plan(sweep.manifest)
+            made.append(SweepSource(name, str(sweep.root), sweep.manifest.base, plan))
+    return made
+
+
+def _plan(manifest: Manifest) -> dict[str, tuple[str, ...]]:
+    """Engine, what is asked of Slurm, and containers, by what they are."""
+    site, tables = manifest.site, manifest.site.get("environment")
+    found = {name.replace("_", " "): (str(site[name]),) for name in _OF_SITE if site.get(name)}
+    images: list[str] = []
+    for table in tables.values() if isinstance(tables, Mapping) else ():
+        boxes = map(table.get, ("apptainer", "pyxis")) if isinstance(table, Mapping) else ()
+        images += [str(box.get("image")) for box in boxes if isinstance(box, Mapping)]
+    return {"engine": (manifest.engine,), **found, "container": tuple(images) or ("none",)}
 
 
 def _kinds(arguments: argparse.Namespace) -> Sequence[str]:

@@ -44,7 +44,8 @@ class Gathered:
     it was not read; ``unrecognised`` are files in no known format, ``programs`` the names of those
     whose lines show a program that is not read; ``damaged`` are logs of ours that do not name their
     run, with the reason; ``manifest`` is the sweep's if there is just one, ``base`` what all sweeps
-    agree on if there is nothing else."""
+    agree on if there is nothing else; ``sweeps`` are those of several, where the user finds them, by
+    the names in their results."""
 
     results: tuple[RunResult, ...]
     unread: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Gathered:
     damaged: Mapping[str, str] = field(default_factory=dict)
     programs: Mapping[str, str] = field(default_factory=dict)
     base: str | None = None
+    sweeps: Mapping[str, Collection] = field(default_factory=dict)
 
     def summary(self) -> str:
         """One line: how many files, and what became of the runs in them."""
@@ -88,9 +90,11 @@ def gather(
     for path in paths:
         _check_is_there(path)
     logs = UnmanagedLogs(rule, stated, cache.own_format)
+    once, twice = _each_once(paths)
     with ExitStack() as stack:
-        places = {stack.enter_context(unpacked(path)): path for path in paths}
+        places = {stack.enter_context(unpacked(path)): path for path in once}
         found = _gathered(places, logs, cache, progress, leave_out)
+        found = replace(found, unread=(*twice, *found.unread))
     for place, path in places.items():
         found = found if place == path else _as_named(found, f"{place}/", f"{path}/")
     return found
@@ -124,8 +128,9 @@ def _gathered(
     leave_out: Iterable[Path],
 ) -> Gathered:
     """What lies at and below ``places``, which are where paths of the user's were unpacked."""
-    roots = sweeps_below(places)
-    sweeps, unread = read_sweeps(roots, places)
+    roots, unread = _each_once(sweeps_below(places))
+    sweeps, named, remarks = read_sweeps(roots, places)
+    unread += remarks
     rest = [path for path in places if path not in roots]
     sources: list[Source] = []
     for found in find(rest, leave_out=[*roots, *leave_out]):
@@ -133,6 +138,7 @@ def _gathered(
             sources.append(found)
         else:
             unread.append(f"{found.path}: {found.why}")
+    unread += _empty(places, [*roots, *(Path(source.path) for source in sources)])
     cached = _scan(sources, logs, cache, progress)
     results: list[RunResult] = []
     for sweep in sweeps:
@@ -158,7 +164,27 @@ def _gathered(
         base=bases.pop() if len(bases) == 1 else None,
         damaged=logs.damaged,
         programs=logs.programs,
+        sweeps={name: replace(s, root=_as_given(s.root, places)) for name, s in named.items()},
     )
+
+
+def _each_once(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """Paths without those that lead to the same file or directory as an earlier one, and a remark
+    on each of these."""
+    found: dict[tuple[int, int], Path] = {}
+    remarks = []
+    for path in paths:
+        seen = os.stat(path)
+        if found.setdefault((seen.st_dev, seen.st_ino), path) is not path:
+            remarks.append(f"{path}: is given twice; it is read once")
+    return [*found.values()], remarks
+
+
+def _empty(places: Mapping[Path, Path], read: Sequence[Path]) -> Iterator[str]:
+    """A remark on each of several paths at and below which nothing was read."""
+    for place, path in places.items() if read else ():
+        if not any(each == place or place in each.parents for each in read):
+            yield f"{path}: holds neither a sweep nor a log; give a sweep's directory or archive"
 
 
 def _scan(
@@ -401,9 +427,10 @@ def _is_manifest(manifest: Path) -> bool:
 
 def read_sweeps(
     roots: Iterable[Path], places: Mapping[Path, Path]
-) -> tuple[list[Collection], list[str]]:
-    """Sweeps, and remarks on copies and on what cannot be read: LedgerError if of ``places``."""
-    sweeps, damaged, copies = [], [], []
+) -> tuple[list[Collection], Mapping[str, Collection], list[str]]:
+    """Sweeps; each of several by the name in its results; and remarks on copies, which add what
+    their original lacks, and on what cannot be read: LedgerError if of ``places``."""
+    damaged, copies = [], []
     firsts: dict[str, Collection] = {}
     for root in roots:
         from dlperf_hpc.records.collect import full_results
@@ -415,12 +442,17 @@ def read_sweeps(
                 raise
             damaged.append(str(error))
             continue
-        sweeps.append(sweep)
-        first = firsts.setdefault(_identity(sweep), sweep)
+        name = _identity(sweep)
+        first = firsts.setdefault(name, sweep)
         if first is not sweep:
             here, there = _as_given(root, places), _as_given(first.root, places)
             copies.append(f"{here}: is a copy of {there}, whose runs are the same")
-    return _named_apart(sweeps, firsts, places), damaged + copies
+            firsts[name] = _with_copy(first, sweep)
+    sweeps = [*firsts.values()]
+    if len(sweeps) < 2:
+        return sweeps, {}, damaged + copies
+    named = {name: _named(sweep, name) for name, sweep in zip(_names(sweeps, places), sweeps)}
+    return [*named.values()], named, damaged + copies
 
 
 def _identity(sweep: Collection) -> str:
@@ -428,38 +460,35 @@ def _identity(sweep: Collection) -> str:
     return arrays[0].token if arrays else str(sweep.root)
 
 
-def _named_apart(
-    sweeps: Sequence[Collection], firsts: Mapping[str, Collection], places: Mapping[Path, Path]
-) -> list[Collection]:
-    """The sweeps, with their names in the results of each series that several sweeps measured: each
-    measurement has a base of its own. The runs of a copy have the name of its original."""
-    measured: Counter[str] = Counter()
-    for sweep in firsts.values():
-        measured.update({result.run.case.id for result in sweep.results})
-    cases = [result.run.case for sweep in firsts.values() for result in sweep.results]
-    series = {case.series for case in cases if measured[case.id] > 1}
-    if not series:
-        return [*sweeps]
-    names = dict(zip(firsts, _names([*firsts.values()], places)))
-    return [_named(sweep, names[_identity(sweep)], series) for sweep in sweeps]
+def _with_copy(sweep: Collection, copy: Collection) -> Collection:
+    """The sweep with what only its copy has: runs, and results that count where its own do not. Of
+    two results that count and are of different launches both stay: they are two measurements."""
+    results = {result.run.id: result for result in sweep.results}
+    more = []
+    for result in copy.results:
+        own = results.setdefault(result.run.id, result)
+        if result.counts and not own.counts:
+            results[result.run.id] = result
+        elif result.counts and own.launch != result.launch:
+            more.append(result)
+    return replace(sweep, results=(*results.values(), *more))
 
 
-def _named(sweep: Collection, name: str, series: set[str]) -> Collection:
-    results = list(sweep.results)
-    for at, result in enumerate(results):
-        if result.run.case.series in series:
-            results[at] = replace(result, sweep=name)
-    return replace(sweep, results=tuple(results))
+def _named(sweep: Collection, name: str) -> Collection:
+    """The sweep, with its name in its results: of several sweeps each has series of its own, since
+    neither their repeats nor their bases are one measurement."""
+    return replace(sweep, results=tuple(replace(each, sweep=name) for each in sweep.results))
 
 
 def _names(sweeps: Sequence[Collection], places: Mapping[Path, Path]) -> list[str]:
-    """The sweeps' names where these differ, else as much of their paths as tells them apart."""
-    names = [sweep.manifest.sweep if sweep.manifest else "" for sweep in sweeps]
+    """The sweeps' names; of those that have one name as much of their paths as tells them apart."""
+    own = [sweep.manifest.sweep if sweep.manifest else "" for sweep in sweeps]
     paths = [_as_given(sweep.root, places).absolute().parts for sweep in sweeps]
-    length = 0
+    names, length = own, 0
     while len(set(names)) < len(names) and length < max(map(len, paths)):
         length += 1
-        names = ["/".join(parts[-length:]) for parts in paths]
+        ends = ["/".join(parts[-length:]) for parts in paths]
+        names = [end if own.count(name) > 1 else name for name, end in zip(own, ends)]
     return names
 
 

@@ -407,6 +407,18 @@ class Contradiction:
 
 
 @dataclass(frozen=True)
+class SweepSource:
+    """One of several sweeps that were read together: ``name`` is what its results have as their
+    ``sweep``, ``path`` where the user finds it. ``base`` is the topology that its speedups refer
+    to, None for 1n1g. ``plan`` has what its manifest says of where it runs, by what it is."""
+
+    name: str
+    path: str
+    base: str | None = None
+    plan: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class RunResult:
     """One run and its end.
 
@@ -419,10 +431,10 @@ class RunResult:
     user can do about a run that does not start or end, with DIR in it for the sweep's directory.
     ``contradictions`` are those of :mod:`dlperf_hpc.records.record`. ``whole``: the window was
     complete before the run was ended from outside (a cancelled job): it counts. ``sweep`` names the
-    run's sweep where several sweeps that were read together measured the same case, which are no
-    repeats. ``rank_times`` are each rank's own times, or ``rank_times_missing`` says why there are
-    none. ``decided_by`` and ``cause`` are those of :class:`dlperf_hpc.records.failures.Verdict`, as
-    far as the reading of its lines decided."""
+    run's sweep where several were read together: their runs of one case are no repeats.
+    ``rank_times`` are each rank's own times, or ``rank_times_missing`` says why there are none.
+    ``decided_by`` and ``cause`` are those of :class:`dlperf_hpc.records.failures.Verdict`, as far
+    as the reading of its lines decided."""
 
     run: RunFacts
     status: Status

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Identity, Subject
-from dlperf_hpc.analysis.machines import HARDWARE, Difference
+from dlperf_hpc.analysis.machines import HARDWARE_KINDS, Difference
 from dlperf_hpc.analysis.outcomes import RatioOutcome, band, error_of
 from dlperf_hpc.errors import listed
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, own_unit
@@ -113,11 +113,20 @@ def first_lines(comparison: Comparison) -> list[str]:
             found.setdefault(each.what, []).append(_values(each))
     if not found:
         return []
-    lines = [f"A and B were not measured alike: {', '.join(found)} differ, see below"]
-    if HARDWARE in found:
-        values = listed(tuple(dict.fromkeys(found[HARDWARE])), _MOST_LISTED, "; ")
-        lines.insert(0, f"different hardware: {values}; no outcome is that of the software alone")
-    return lines
+    lines = other_hardware(comparison.cases)
+    return [*lines, f"A and B were not measured alike: {', '.join(found)} differ, see below"]
+
+
+def other_hardware(cases: Iterable[Compared]) -> list[str]:
+    """In what the machines of A and B differ, a line for each kind of it, to stand before any
+    ratio: accelerators, their memory, CPUs, ways between ranks."""
+    found: dict[str, dict[str, None]] = {}
+    for case in cases:
+        for each in case.differences:
+            found.setdefault(each.what, {})[_values(each)] = None
+    kinds = [kind for kind in HARDWARE_KINDS if kind in found]
+    lines = [f"different {kind}: {listed([*found[kind]], _MOST_LISTED, '; ')}" for kind in kinds]
+    return [f"{line}; no outcome is that of the software alone" for line in lines[:1]] + lines[1:]
 
 
 def summary_lines(comparison: Comparison) -> list[str]:

@@ -23,7 +23,7 @@ from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair, option_pairs, s
 from dlperf_hpc.analysis.step_parts import StepParts, step_parts
 from dlperf_hpc.errors import redacted
 from dlperf_hpc.model.case import Topology, Until
-from dlperf_hpc.model.result import RunResult, Status
+from dlperf_hpc.model.result import RunResult, Status, SweepSource
 from dlperf_hpc.model.statistics import TARGET_COVERAGE
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.prediction_tables import predictions_json
@@ -88,7 +88,8 @@ class Report:
     ``accelerator`` is the user's word for the device of logs that name none. ``limits_s`` are the
     time limits of runs, by run id, as far as they are known, and ``budget`` the node-hours that the
     sweep may use, None without a bound. ``until`` is the rule by which the number of repeats was
-    decided, None where it was not."""
+    decided, None where it was not. ``sweeps`` are the sweeps of a report of several, in the order
+    in which they were given."""
 
     name: str
     runs: Sequence[RunResult]
@@ -101,11 +102,13 @@ class Report:
     site: str = ""
     budget: float | None = None
     until: Until | None = None
+    sweeps: Sequence[SweepSource] = ()
 
     @cached_property
     def cases(self) -> Sequence[CaseSummary]:
         """What the runs of each case say together. ValueError if ``base`` is no topology."""
-        return summarise(self.runs, self.base, self.accelerator, self.until)
+        bases = {sweep.name: sweep.base for sweep in self.sweeps}
+        return summarise(self.runs, self.base, self.accelerator, self.until, bases)
 
     @cached_property
     def case_rows(self) -> list[dict[str, Any]]:
@@ -245,7 +248,8 @@ def as_json(report: Report) -> dict[str, Any]:
     that differ in one option. ``dlperf`` holds, per series, the table as DLPerf's scripts round it,
     and what it lacks. ``nodes`` and ``predictions`` are what ``dlperf nodes --json`` and
     ``dlperf predict --json`` print, null without any. ``step_parts`` has what the step of each case
-    is made of, in ms."""
+    is made of, in ms. ``sweeps`` has the sweeps of a report of several, in what they differ and
+    what they have in common; null for one."""
     lists = ({"flags": list(case.flags), "notes": list(case.notes)} for case in report.cases)
     return {
         "schema": SCHEMA,
@@ -270,9 +274,16 @@ def as_json(report: Report) -> dict[str, Any]:
         "nodes": _nodes(report.nodes) if report.nodes.something else None,
         "predictions": predictions_json(report.predictions) if report.predictions else None,
         "step_parts": step_parts_json(report.step_parts),
+        "sweeps": _sweeps(report) if report.sweeps else None,
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
     }
+
+
+def _sweeps(report: Report) -> dict[str, Any]:
+    from dlperf_hpc.reporting.side_by_side import sweeps_json
+
+    return sweeps_json(report)
 
 
 def _nodes(found: NodeFindings) -> dict[str, Any]:

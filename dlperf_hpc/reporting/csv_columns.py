@@ -145,7 +145,7 @@ _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
     _number("base_figure_high", _OWN, _BASE_UPPER, _base_own(_HIGH)),
 )  # fmt: skip
 
-_SWEEP = "sweep that measured it, where several sweeps of the report measured the same case"
+_SWEEP = "sweep that measured it, in a report of several sweeps"
 
 CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
     _text("series", "the case without its topology: one speedup curve", "case.series"),

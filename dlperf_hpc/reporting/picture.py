@@ -21,9 +21,10 @@ from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.errors import printable
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
-from dlperf_hpc.reporting.page import colour_of, dash_of, grouped, mark_of
+from dlperf_hpc.reporting.page import dash_of, grouped, mark_of
 from dlperf_hpc.reporting.page.visible import (
     Panels,
+    first_colours,
     panels_at_first,
     panels_by,
     short_names,
@@ -205,7 +206,7 @@ def chart_of(
     heading = next(iter(series), "") if len(series) == 1 else f"{shared}..." * bool(shared)
     parts: Panels = panels_by(series)[key] if key else {"": list(series)}
     groups = {printable(f"{heading} {key} {part}".strip()): names for part, names in parts.items()}
-    styles = _styles(list(report.series), list(series), groups)
+    styles = _styles(report.series, list(series), groups)
     return Chart(series, groups, runs, title, along, styles, titles)
 
 
@@ -267,14 +268,17 @@ def _blank(chart: Chart, scaled: bool, height: float) -> tuple[Figure, float]:
     return figure, height
 
 
-def _styles(all_names: Sequence[str], names: Sequence[str], groups: Panels) -> Mapping[str, _Style]:
+def _styles(
+    everything: Mapping[str, Sequence[CaseSummary]], names: Sequence[str], groups: Panels
+) -> Mapping[str, _Style]:
     """How series look that are drawn, by their places among all series and in their panel."""
-    places = {name: place for place, name in enumerate(all_names)}
+    places = {name: place for place, name in enumerate(everything)}
+    colours = first_colours(everything)
     labels = dict(zip(names, short_names(names)))
     return {
         name: _Style(
             label=printable(labels[name]),
-            colour=colour_of(places[name]),
+            colour=colours[name],
             marker=mark_of(places[name]).marker,
             dash=dash_of(places[name]),
             shift=_POINT_WIDTH * (place + 0.5 - len(group) / 2) / max(len(group), 4),

@@ -25,6 +25,7 @@ from dlperf_hpc.reporting.table import (
     Cell,
     Column,
     Table,
+    by_devices,
     common_beginning,
     drawn,
     figures,
@@ -53,6 +54,7 @@ _MOST_FLAGS, _FEW_FLAGS = 8, 4  # so few have two lines each
 _MOST_CASES = 3  # by their names, with a flag
 _MOST_TROUBLES = (20, 8, 4, 2, 1)  # rows: as many as leave half of the lines for tables
 _NOTES = 3  # lines of what is left out
+_MOST_FACTS = 6  # in which sweeps differ
 _MOST_HOSTS = 4  # by their names; of more their number
 _IN_THE_HEAD = ("Device", "CPU", "Framework", "CUDA", "NCCL", "Transport")
 
@@ -80,8 +82,9 @@ def _tokens(members: Sequence[CaseSummary], rank: int) -> list[Column[CaseSummar
 
 
 def narrow_table(name: str, members: Sequence[CaseSummary]) -> Table[CaseSummary]:
-    """The cases of a series for a terminal, which drops the columns of the highest rank first."""
-    columns = [
+    """The cases of a series, or of those of several sweeps that differ in nothing else, for a
+    terminal, which drops the columns of the highest rank first."""
+    columns: list[Column[CaseSummary]] = [
         case_column("topology", name="case", rank=0),
         _speeds(members),
         figures("CI", lambda s: interval_text(_interval(s)), rank=3),
@@ -93,6 +96,8 @@ def narrow_table(name: str, members: Sequence[CaseSummary]) -> Table[CaseSummary
         *_tokens(members, rank=7),
         RUNS,
     ]
+    if any(s.sweep for s in members):
+        columns.insert(1, words("sweep", "sweep", rank=0, long=True))
     return Table(name, columns, members, bad=lambda s: not s.ok).without_empty()
 
 
@@ -158,8 +163,8 @@ def _more_memory(pair: OptionPair) -> str:
 
 # --- all series side by side
 
-SeriesRow = tuple[str, Mapping[str, str]]
-"""A series by its name, with a figure as text for each topology."""
+SeriesRow = tuple[str, Mapping[str, str], str]
+"""A series by its name, with a figure as text for each topology, and its sweep, of several."""
 
 
 @dataclass(frozen=True)
@@ -189,12 +194,14 @@ def overview(report: Report) -> Overview | None:
     def figure(case: CaseSummary) -> str:
         return two_digits(case.speedup) if scaled else speed_text(case.speed, case.unit, unit)
 
-    common = common_beginning(list(series))
+    common = common_beginning([members[0].case.series for members in series.values()])
     lines = []
-    for name, cases in series.items():
+    for cases in series.values():
         by_topology = {str(s.case.topology): figure(s) for s in cases}
-        lines.append((name.removeprefix(common), by_topology))
+        lines.append((cases[0].case.series.removeprefix(common), by_topology, cases[0].sweep))
     columns: list[Column[SeriesRow]] = [words("series", lambda line: line[0], long=True)]
+    if report.sweeps:
+        columns.append(words("sweep", lambda line: line[2], long=True))
     names = [each for each in map(str, report.topologies) if each in measured]
     columns += [_at(name, len(names) - 1 - place) for place, name in enumerate(names)]
     return Overview(common, Table(f"all series: {cells}", columns, lines))
@@ -298,12 +305,14 @@ def _tables(
         hidden += [f"{rows} series of the first table"] * (rows > 0)
     left_out: dict[str, None] = {}
     tables = rows = 0
-    for name, members in report.series.items():
-        lost = loss_sentence(report.step_parts.get(name, ())).removeprefix(f"{name} ")
-        beneath = [*filter(None, [*_beneath(members), lost])]
+    series = _across_sweeps(report)
+    for name, members in series.items():
+        parts_of = [report.step_parts.get(s, ()) for s in dict.fromkeys(m.series for m in members)]
+        lost = [loss_sentence(each).removeprefix(f"{name} ") for each in parts_of]
+        beneath = [*filter(None, [*_beneath(members), *lost])]
         whole = replace(narrow_table(name, members), beneath=beneath)
         table = whole.fitting(width)
-        if len(report.series) == 1:
+        if len(series) == 1:
             table, rows = room.cut(table)
         elif tables or not room.takes(drawn(table), ""):
             tables, rows = tables + 1, rows + len(members)
@@ -314,6 +323,18 @@ def _tables(
         of = f" in {number_of(tables, 'table')}" if tables else ""
         hidden.append(f"{number_of(rows, 'row')}{of}")
     return parts, [*left_out], hidden
+
+
+def _across_sweeps(report: Report) -> Mapping[str, Sequence[CaseSummary]]:
+    """The cases by the names of their series without the sweep: those of one topology side by
+    side."""
+    if not report.sweeps:
+        return report.series
+    found: dict[str, list[CaseSummary]] = {}
+    for members in report.series.values():
+        found.setdefault(members[0].case.series, []).extend(members)
+    return {name: sorted(each, key=lambda s: by_devices(s.case.topology))
+            for name, each in found.items()}  # fmt: skip
 
 
 def _flag_lines(report: Report, width: int, most: int | None) -> list[Text]:
@@ -372,7 +393,12 @@ def _head(report: Report) -> list[str]:
     measured = " on ".join(filter(None, [report.measured, hosts]))
     machine = [f"{name}: {text}" for name, text in report.machines.items() if name in _IN_THE_HEAD]
     repeats = report.until and f"repeats: {label(report.until)}"
-    return [measured and f"measured {measured}", "; ".join(machine), repeats or ""]
+    lines = [measured and f"measured {measured}", "; ".join(machine), repeats or ""]
+    if report.sweeps:
+        from dlperf_hpc.reporting.side_by_side import first_lines
+
+        lines += first_lines(report, _MOST_FACTS)
+    return lines
 
 
 def print_report(

@@ -54,7 +54,10 @@ ADDED = frozenset(
             f"report.json: {name}"
             for name in ("method.tokens_per_s", "method.figure", "nodes", "cost")
         ),
-        *(f"report.json: {name}" for name in ("flag_counts", "predictions", "step_parts")),
+        *(
+            f"report.json: {name}"
+            for name in ("flag_counts", "predictions", "step_parts", "sweeps")
+        ),
         "report.json: switches[].unit",
         *(f"compare.json: cases[].{name}" for name in ("differences", "unit", "pairs")),
         *(f"compare.json: cases[].{side}.{name}" for side in "ab" for name in (*TOKENS, *FIGURES)),

@@ -9,11 +9,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Subject
+from dlperf_hpc.analysis.machines import HARDWARE_KINDS
 from dlperf_hpc.analysis.outcomes import RatioOutcome, band
 from dlperf_hpc.errors import number_of, printable, redacted
-from dlperf_hpc.reporting.comparison_tables import comparison_json, counts, deciding, summary_lines
+from dlperf_hpc.reporting.comparison_tables import (
+    comparison_json,
+    counts,
+    deciding,
+    other_hardware,
+    summary_lines,
+)
 from dlperf_hpc.reporting.page import Page, PageFigure, Remark, Section, figure
-from dlperf_hpc.reporting.page.visible import NONE, TO, filters, interval_cell
+from dlperf_hpc.reporting.page.visible import NONE, TO, filters, interval_cell, sentence
 from dlperf_hpc.reporting.table import Cell, Column, Table, figures, percent, words
 
 MOST_CASES = 1000
@@ -95,17 +102,20 @@ def _name(case: Compared) -> str:
 
 
 def _remarks(cases: Sequence[Compared]) -> tuple[Remark, ...]:
-    """The notes of the cases, and what is not alike, each once with its cases."""
+    """Different machines, before any ratio; then the notes of the cases, and what else is not
+    alike, each once with its cases."""
     about: dict[str, list[str]] = {}
     for case in cases:
-        lines = [f"A and B differ in {each.what}" for each in case.differences]
+        others = [each.what for each in case.differences if each.what not in HARDWARE_KINDS]
+        lines = [f"A and B differ in {what}" for what in others]
         for line in filter(None, [*lines, case.note]):
             about.setdefault(line[:1].upper() + line[1:], []).append(_name(case))
     compared = {_name(case) for case in cases if case.ratio is not None}
-    return tuple(
+    machines = [Remark(sentence(line)) for line in other_hardware(cases)]
+    return (*machines, *(
         Remark(f"{printable(line)}.", tuple(names) * ({*names} != compared))
         for line, names in about.items()
-    )
+    ))  # fmt: skip
 
 
 def _missing(comparison: Comparison, hints: Sequence[str], left_out: int) -> tuple[str, ...]:

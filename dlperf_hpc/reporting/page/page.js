@@ -22,7 +22,7 @@
   const digits = v => v == null ? '' : grouped(Math.abs(v) >= 1e5 ? v.toFixed(0) : Math.abs(v) >= 10 ? v.toFixed(2) : String(+v.toPrecision(4)));
   const percent = v => v == null ? '' : (100 * v).toFixed(1) + ' %';
   const shown = (v, q) => v == null ? '' : q.form.includes('%') ? percent(v) : q.how === 'speedup' ? v.toFixed(2) : digits(v);
-  const baseOf = c => { const b = data.bases.get(c.s + ' ' + menu('base')); return b && b.m[c.unit] ? b : null; };
+  const baseOf = c => { const b = data.bases.get(c.s + ' ' + (menu('base') === 'own' ? c.base : menu('base'))); return b && b.m[c.unit] ? b : null; };
   // What a throughput is multiplied by to become the quantity; null where there is no base.
   const factor = (c, q) => {
     if (q.how === 'total') return 1;
@@ -128,9 +128,11 @@
       sets.labels.push({ x, y: back(v * px), text: text.length > at.letters ? text.slice(0, at.letters - 1) + '…' : text });
     });
   };
+  const tints = () => data.series.map(name => data.colours[menu('colour') || ''][name]);
   const scalingSpec = (q, x, y, height, signals, lowest) => {
     const spec = structuredClone({ ...data.specs.scaling, height });
     spec.params.forEach(p => p.value = signals[p.name]);
+    spec.encoding.color.scale.range = tints();
     Object.assign(spec.encoding.x.scale, x === 'log' ? { type: 'log', base: 2 } : { type: 'linear', zero: false });
     if (!lowest) spec.encoding.x.axis.title = null;
     Object.assign(spec.encoding.y.axis, { title: q.axis, format: q.form, tickCount: { expr: 'height / 50' } });
@@ -143,6 +145,7 @@
     if (data.kind === 'history') return drawTrends();
     const parts = panels(), x = menu('x'), told = [], rows = parts.length / parts[0].across;
     choose(parts);
+    all('#legend li').forEach(li => { const [line, mark] = all('path', li); line.setAttribute('stroke', tints()[li.dataset.s]); mark.setAttribute('fill', tints()[li.dataset.s]); });
     one('#menus [name=y] [value=log]').disabled = !parts.some(p => p.q.logs);
     if (drawn.children.length !== parts.length) {
       Object.keys(views).filter(id => id.startsWith('live')).forEach(id => { views[id].made.finalize(); delete views[id]; });
@@ -159,11 +162,11 @@
       const alike = parts.filter(other => other.name === p.name), ends = limits(p.y, alike.map(other => other.sets)), q = p.q;
       nameLines(p.sets, p.at, ends, p.y, height);
       const lacks = cases.filter(c => c.visible && p.series.includes(c.s) && !point(c, q)).length, based = q.how === 'speedup' || q.how === 'efficiency';
-      if (alike[0] === p && lacks) told.push(`Not drawn: ${lacks} ${lacks === 1 ? 'case' : 'cases'} without ${q.label}${based ? ` over ${menu('base') || 'a base'}` : ''}.`);
+      if (alike[0] === p && lacks) told.push(`Not drawn: ${lacks} ${lacks === 1 ? 'case' : 'cases'} without ${q.label}${based ? ` over ${menu('base') === 'own' ? "its sweep's base" : menu('base') || 'a base'}` : ''}.`);
       const cut = p.y !== 'log' && ends[0] > 0, lowest = narrow || i >= parts.length - p.across;
       drawn.children[i].firstChild.textContent = [p.title, cut ? 'axis not from 0' : ''].filter(Boolean).join(', ');
       const signals = { xlow: p.at.low, xhigh: p.at.high, ylow: ends[0], yhigh: ends[1] };
-      await show(`live-${i}`, `${q.label} ${x} ${p.y} ${height} ${lowest}`, () => scalingSpec(q, x, p.y, height, signals, lowest), p.sets,
+      await show(`live-${i}`, `${q.label} ${x} ${p.y} ${height} ${lowest} ${menu('colour')}`, () => scalingSpec(q, x, p.y, height, signals, lowest), p.sets,
         `${q.axis} against devices${p.title && ', ' + p.title}: ${p.sets.cases.length} cases of ${p.series.length} series. The tables below have every figure.`, signals);
     }
     if (parts.every(p => !p.sets.cases.length && !p.sets.runs.length && !p.sets.hollow.length)) told.splice(0, 9, cases.some(c => c.visible) ? 'Nothing that is chosen has this quantity: choose another quantity or base, or fewer filters.' : 'Nothing matches the filters.');

@@ -118,9 +118,10 @@ def _facts(visible: VisibleReport) -> tuple[tuple[str, str], ...]:
     alike = (
         f"{key} {each[0]}" for key, each in values.items() if len(each) == 1 and each[0] != NONE
     )
+    bases = dict.fromkeys(str(case.base) for case in visible.cases if case.base is not None)
     found = {
         **report.machines,
-        "Base of speedup": visible.base or f"none: {report.base or DEFAULT_BASE} has no run",
+        "Base of speedup": ", ".join(bases) or f"none: {report.base or DEFAULT_BASE} has no run",
         "Measured": span([*starts[:1], *ends[-1:]]),
         "Site": report.site,
         "Node-hours": cost_text(report.cost, report.budget).partition(": ")[2].strip(),
@@ -140,7 +141,12 @@ def _kind(status: Status) -> str:
 
 def _remarks(report: Report) -> tuple[Remark, ...]:
     """What must be known first: a row for each flag, with its sentences and their cases."""
-    return tuple(map(_remark, report.flag_rows))
+    flags = map(_remark, report.flag_rows)
+    if not report.sweeps:
+        return tuple(flags)
+    from dlperf_hpc.reporting.side_by_side import first_lines
+
+    return (*(Remark(sentence(line)) for line in first_lines(report)), *flags)
 
 
 def _remark(row: FlagRow) -> Remark:
@@ -312,6 +318,11 @@ def _provenance(visible: VisibleReport) -> list[Section]:
                 runs.append(run.run.case.topology)
     if not values:
         return []
+    lines = [(name, _first(facts, _MOST_VALUES, "; ")) for name, facts in values.items()]
+    everything = Table("All that the logs tell", _ALL, lines, name="provenance")
+    whole = Section("provenance", "Provenance: all of it", (), everything, folded=True)
+    if visible.report.sweeps:
+        return [whole]
     rows: list[Line] = []
     for name, facts in values.items():
         if name not in _FOLLOWS and len(facts) > 1:
@@ -320,12 +331,21 @@ def _provenance(visible: VisibleReport) -> list[Section]:
     if rows:
         line = "Machine, software and settings in which the runs are not alike."
         table = Table("In what the runs differ", _DIFFERING, rows, name="differs")
-    lines = [(name, _first(facts, _MOST_VALUES, "; ")) for name, facts in values.items()]
-    everything = Table("All that the logs tell", _ALL, lines, name="provenance")
-    return [
-        Section("differs", "Provenance: what differs", (line,), table),
-        Section("provenance", "Provenance: all of it", (), everything, folded=True),
-    ]
+    return [Section("differs", "Provenance: what differs", (line,), table), whole]
+
+
+def _sweeps(visible: VisibleReport) -> list[Section]:
+    """Several sweeps: a row for each fact in which they differ, in place of what runs differ in."""
+    if not visible.report.sweeps:
+        return []
+    from dlperf_hpc.reporting.side_by_side import table
+
+    made = table(visible.report)
+    lines = [sentence(line) for line in made.beneath]
+    if not made.rows:
+        lines.insert(0, "All sweeps were made alike, as far as they tell.")
+    return [Section("differs", "What differs between the sweeps", tuple(lines),
+                    made if made.rows else None)]  # fmt: skip
 
 
 def _text(value: Any) -> str:
@@ -349,6 +369,6 @@ def _differing_rows(name: str, facts: Facts) -> list[Line]:
 
 
 SECTIONS: tuple[Callable[[VisibleReport], list[Section]], ...] = (
-    _cases, _step_parts, _runs, _options, _predictions, _nodes, _provenance,
+    _sweeps, _cases, _step_parts, _runs, _options, _predictions, _nodes, _provenance,
 )  # fmt: skip
 """The parts behind the figure, in order."""

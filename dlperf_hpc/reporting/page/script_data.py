@@ -25,7 +25,6 @@ from dlperf_hpc.reporting.page import (
     Choice,
     PageFigure,
     Series,
-    colour_of,
     dash_of,
     figure,
     mark_of,
@@ -35,6 +34,8 @@ from dlperf_hpc.reporting.page.visible import (
     MOST_SERIES,
     RunRow,
     VisibleReport,
+    colours_by,
+    first_colours,
     hosts_in_order,
     key_values,
     name_of,
@@ -166,6 +167,10 @@ def figure_of(visible: VisibleReport) -> PageFigure:
         )
     measured = dict.fromkeys(case.case.topology for case in visible.cases if case.samples)
     bases = {str(each): str(each) for each in sorted(measured, key=lambda each: each.devices)}
+    base = visible.base
+    if len({case.base for case in visible.cases if case.base is not None}) > 1:
+        base = OWN
+        bases = {OWN: "of each sweep its own", **bases}
     if not visible.base:
         bases = {"": f"none ({visible.report.base or DEFAULT_BASE} has no run)", **bases}
     labels = {name: each.label for name, each in quantities(visible).items()}
@@ -185,20 +190,29 @@ def figure_of(visible: VisibleReport) -> PageFigure:
             Choice("beside", "Beside it", {"": "nothing", **labels}, beside),
             Choice("facet", "Panels by", {"": "nothing", **dict(zip(parts, parts))},
                    panels_at_first(visible.report.series)),
-            Choice("base", "Base", bases, visible.base),
+            Choice("base", "Base", bases, base),
             Choice("x", "Devices", {"log": "log2", "linear": "linear"},
                    "log" if len(devices) > 1 else "linear"),
             Choice("y", "Axis", _AXES, "fit"),
+            *_colour_menu(visible),
         ),
         series=tuple(
-            Series(printable(name), colour_of(place), mark_of(place).path, dash_of(place))
-            for place, name in enumerate(visible.series)
+            Series(printable(name), colour, mark_of(place).path, dash_of(place))
+            for place, (name, colour) in enumerate(first_colours(visible.report.series).items())
         ),
         most_series=MOST_SERIES,
     )  # fmt: skip
 
 
+OWN = "own"
+"""The base that each sweep has of its own, where these are not the same."""
 _AXES = {"fit": "from 0 where that serves", "zero": "from 0", "log": "log2 where that serves"}
+
+
+def _colour_menu(visible: VisibleReport) -> list[Choice]:
+    """What tells the colours of several sweeps."""
+    keys = {key: key or "series" for key in colours_by(visible.report.series)}
+    return [Choice("colour", "Colour by", keys, "sweep")] if "sweep" in keys else []
 
 
 def _first_quantities(visible: VisibleReport, counts: int) -> tuple[str, str]:
@@ -240,6 +254,7 @@ def data_of(visible: VisibleReport) -> dict[str, Any]:
         "most": MOST_SERIES,
         "near": NEAR,
         "hover": HOVER,
+        "colours": colours_by(visible.report.series),
         "cases": [_case_data(s, series[s.series], steps.get(id(s))) for s in visible.cases],
         "runs": [_run_data(row, visible.cases[row.item]) for row in visible.runs],
     }
@@ -259,6 +274,7 @@ def _case_data(summary: CaseSummary, series: int, step: StepParts | None) -> dic
         "s": series,
         "n": summary.case.topology.devices,
         "topology": str(summary.case.topology),
+        "base": summary.base and str(summary.base),
         "keys": key_values(summary),
         "unit": summary.unit,
         "m": measures_of_case(summary),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, RunResult, Stat
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, NodeRow
+from dlperf_hpc.reporting.page import COLOURS, colour_of
 from dlperf_hpc.reporting.report_tables import RUNS, case_column
 from dlperf_hpc.reporting.table import (
     FOLDED,
@@ -40,7 +42,7 @@ MOST_SERIES = 12
 """Of a panel, drawn at first; the rest on request."""
 MOST_PANELS = 6
 """Values of a key by which the figure may have panels."""
-_PANELS_BY = ("framework", "precision", "model", "batch size", "tags", "sequence length")
+_PANELS_BY = ("framework", "precision", "model", "batch size", "tags", "sequence length", "sweep")
 MOST_BYTES = 24_000_000
 """Of a file within the page; a larger one lies beside it."""
 MOST_NAMED = 6
@@ -138,6 +140,7 @@ _KEYS: Mapping[str, Callable[[CaseSummary], Any]] = {
     "scaling": lambda s: s.scaling,
     "device": lambda s: ", ".join(sorted(s.devices)),
     "topology": lambda s: s.case.topology,
+    "sweep": lambda s: s.sweep,
 }
 
 
@@ -167,7 +170,9 @@ Panels = Mapping[str, Sequence[str]]
 """The series of each panel, by the value of the key that parts them."""
 
 
-def panels_by(series: Mapping[str, Sequence[CaseSummary]]) -> dict[str, Panels]:
+def panels_by(
+    series: Mapping[str, Sequence[CaseSummary]], most: int = MOST_PANELS
+) -> dict[str, Panels]:
     """By which keys the figure may have panels: those in which series differ, with few values."""
     found: dict[str, dict[str, list[str]]] = {key: {} for key in _PANELS_BY}
     for name, members in series.items():
@@ -177,8 +182,27 @@ def panels_by(series: Mapping[str, Sequence[CaseSummary]]) -> dict[str, Panels]:
     return {
         key: {value: groups[value] for value in sorted(groups, key=natural)}
         for key, groups in found.items()
-        if 1 < len(groups) <= MOST_PANELS
+        if 1 < len(groups) <= most
     }
+
+
+def colours_by(series: Mapping[str, Sequence[CaseSummary]]) -> dict[str, Mapping[str, str]]:
+    """The colour of each series, by the key that tells it, that of the page as it opens first: the
+    sweep where there are several. By '' each series has its own."""
+    found: dict[str, Mapping[str, str]] = {
+        "": {name: colour_of(place) for place, name in enumerate(series)}
+    }
+    for key, groups in panels_by(series, len(COLOURS)).items():
+        parts = enumerate(groups.values())
+        colours = {name: colour_of(place) for place, names in parts for name in names}
+        found = {key: colours, **found} if key == "sweep" else {**found, key: colours}
+    return found
+
+
+def first_colours(series: Mapping[str, Sequence[CaseSummary]]) -> Mapping[str, str]:
+    """The colours of the figure as the page opens, and of pictures; by the series' names."""
+    colours = next(iter(colours_by(series).values()))
+    return {name: colours[name] for name in series}
 
 
 def panels_at_first(series: Mapping[str, Sequence[CaseSummary]]) -> str:
@@ -194,11 +218,12 @@ def panels_at_first(series: Mapping[str, Sequence[CaseSummary]]) -> str:
 def short_names(names: Sequence[str]) -> list[str]:
     """The parts of the names of series by which they are known apart, to stand beside lines: what
     most of them have in common is left out. Of names with unlike parts the common beginning is."""
-    parts = [name.split("/") for name in names]
+    parts = [re.split("/| (?=of sweep )", name) for name in names]
     common = common_beginning(names)
     usual = [Counter(each).most_common(1)[0] for each in zip(*parts)]
     left_out = [part if count * 3 > len(names) * 2 else None for part, count in usual]
     short = ["/".join(a for a, b in zip(each, left_out) if a != b) for each in parts]
+    short = [name.replace("/of sweep ", " ").removeprefix("of sweep ") for name in short]
     if len({*map(len, parts)}) == 1 and len({*filter(None, short)}) == len(names):
         return short
     return [name.removeprefix(common) for name in names]
@@ -234,7 +259,8 @@ def _speeds(unit: str, first: bool, rank: int = 1) -> list[Column[CaseSummary]]:
 
 
 _HEAD: Sequence[Column[CaseSummary]] = (
-    case_column("series"),
+    words("series", "case.series"),
+    words("sweep", "sweep", rank=1),
     case_column("topology", rank=0),
 )
 _SPEEDUP: Sequence[Column[CaseSummary]] = (
@@ -271,7 +297,7 @@ def case_table(visible: VisibleReport) -> Table[CaseSummary]:
     for unit in more:
         columns += _speeds(unit, first=False, rank=FOLDED if every else 1)
     columns += _REST
-    if len({case.series for case in cases}) == 1:
+    if len({case.case.series for case in cases}) == 1:
         columns = columns[1:]
     return Table(
         "Every case: medians of its runs", columns, cases, bad=lambda s: not s.ok, name="cases",

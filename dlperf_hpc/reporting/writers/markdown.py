@@ -39,6 +39,7 @@ def markdown(report: Report) -> str:
     parts = [
         f"# {escape(report.name)}: throughput and speedup",
         _method(report),
+        _sweeps(report),
         plot,
         _overview(overview(report)),
         _flags(report),
@@ -123,6 +124,17 @@ def _overview(across: Overview | None) -> str:
     if across.common:
         parts.append(f"All names begin with {code(across.common)}.")
     return "\n\n".join([*parts, markdown_table(across.table)])
+
+
+def _sweeps(report: Report) -> str:
+    """Several sweeps: what must be known first, and in what they differ."""
+    if not report.sweeps:
+        return ""
+    from dlperf_hpc.reporting.side_by_side import first_lines, table
+
+    made = table(report)
+    parts = [markdown_lines([*first_lines(report), *made.beneath]), "", markdown_table(made)]
+    return _section(made.title, parts)
 
 
 def _series(name: str, members: Sequence[CaseSummary]) -> str:

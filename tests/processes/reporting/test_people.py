@@ -165,8 +165,11 @@ def test_both_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert [each["speedup"] for each in told["cases"][::2]] == [1, 1]  # each its own base
     assert {each["sweep"] for each in told["runs"]} == {"old/bert", "new/bert"}
     text = capsys.readouterr().out
-    for made in (text, (tmp_path / "out" / "report.md").read_text()):
-        assert "of sweep old/bert" in made and "of sweep new/bert" in made
+    assert [line.split()[1] for line in text.splitlines() if line.startswith("1n1g ")] == [
+        "new/bert", "old/bert"
+    ]  # fmt: skip
+    made = (tmp_path / "out" / "report.md").read_text()
+    assert "of sweep old/bert" in made and "of sweep new/bert" in made
     assert "of sweep new.bert" in (tmp_path / "out" / "junit.xml").read_text()
 
 
