@@ -307,9 +307,8 @@ def _tables(
     tables = rows = 0
     series = _across_sweeps(report)
     for name, members in series.items():
-        parts_of = [report.step_parts.get(s, ()) for s in dict.fromkeys(m.series for m in members)]
-        lost = [loss_sentence(each).removeprefix(f"{name} ") for each in parts_of]
-        beneath = [*filter(None, [*_beneath(members), *lost])]
+        lost = loss_sentence(report.step_parts.get(name, ())).removeprefix(f"{name} ")
+        beneath = [*filter(None, [*_beneath(members), lost])]
         whole = replace(narrow_table(name, members), beneath=beneath)
         table = whole.fitting(width)
         if len(series) == 1:
