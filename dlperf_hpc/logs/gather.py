@@ -44,8 +44,8 @@ class Gathered:
     it was not read; ``unrecognised`` are files in no known format, ``programs`` the names of those
     whose lines show a program that is not read; ``damaged`` are logs of ours that do not name their
     run, with the reason; ``manifest`` is the sweep's if there is just one, ``base`` what all sweeps
-    agree on if there is nothing else; ``sweeps`` are those of several, where the user finds them, by
-    the names in their results."""
+    agree on if there is nothing else; ``sweeps`` are those of several, by
+    the names in their results, with the places where the user finds them."""
 
     results: tuple[RunResult, ...]
     unread: tuple[str, ...] = ()
