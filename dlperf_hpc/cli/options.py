@@ -245,7 +245,7 @@ def add_outcome_options(made: argparse.ArgumentParser) -> None:
 
 
 def outcome_settings(arguments: argparse.Namespace) -> tuple[float, float]:
-    """The fractions of ``--tolerance`` and ``--risk`` (0 to one half). SpecError if none."""
+    """The fractions of ``--tolerance`` and ``--risk``; SpecError for what is none of these."""
     tolerance, risk = (_fraction(arguments, name) for name in ("tolerance", "risk"))
     if not 0 < risk < 0.5:
         message = f"{arguments.risk!r} is not between 0 and 50%"
@@ -349,10 +349,9 @@ def own_format(arguments: argparse.Namespace) -> OwnFormat | None:
     """The format that ``--format-file`` has. SpecError for a file that has none."""
     if arguments.format_file is None:
         return None
-    from dlperf_hpc.logs.formats import formats
     from dlperf_hpc.sweepfile.programtables import read_table_file
 
-    return read_table_file(arguments.format_file, [each.name for each in formats()])
+    return read_table_file(arguments.format_file, list(_formats()))
 
 
 def places(paths: Iterable[Path]) -> Iterator[Path]:

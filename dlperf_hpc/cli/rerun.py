@@ -158,7 +158,8 @@ def _rerun(arguments: argparse.Namespace) -> int:
 
 
 def _check_trust(root: Path, site: str | None) -> None:
-    """LedgerError for a directory, or a manifest that makes jobs, which is not this user's."""
+    """LedgerError for a directory that is not this user's, and, unless a site profile is given, for
+    one whose manifest somebody else may have written: jobs are made of the profile in it."""
     from dlperf_hpc.records import layout, ownership
 
     ownership.refuse_foreign(root)

@@ -180,7 +180,7 @@ def _standing(needs: Sequence[Need], until: Until) -> list[str]:
 
 
 def grown(sweep: Sweep, root: Path, plan: Callable[[Sweep], Manifest]) -> Manifest:
-    """The plan with as many repeats of each case as it needs by now, said on stderr."""
+    """The plan with as many repeats of each case as it needs by now; notes how they stand."""
     if sweep.until is None:
         return plan(sweep)
     from dlperf_hpc.engines.plan import with_runs

@@ -101,7 +101,7 @@ def _narrowed(sweep: Sweep, only: list[str]) -> Sweep:
         if "=" in item:
             cases = _with_value(cases, item)
         else:
-            names = [name.strip() for name in item.split(",")]
+            names = list(map(str.strip, item.split(",")))
             _check_topologies(names, sweep, item)
             cases = [case for case in cases if str(case.topology) in names]
         if not cases:

@@ -22,15 +22,7 @@ from typing import Any
 
 from dlperf_hpc import in_checkout
 from dlperf_hpc.doctor.preflight import modules_of, modules_without_mpi
-from dlperf_hpc.engines.base import (
-    GPU_REFUSAL,
-    CheckResult,
-    Engine,
-    Grade,
-    Response,
-    TaskProgram,
-    TaskState,
-)
+from dlperf_hpc.engines import base
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.errors import SiteError, number_of
 from dlperf_hpc.files import read_regular
@@ -64,7 +56,7 @@ class Question:
     rounds of pairs of nodes, ``all_nodes`` for a job on each node, ``among`` names these nodes;
     each job spends ``collectives_s`` on collectives."""
 
-    engine: Engine
+    engine: base.Engine
     site: Site
     logs: Path
     manifest: Manifest | None = None
@@ -121,7 +113,7 @@ class Target:
 
 
 def targets_of(arrays: Sequence[Array], nodes: int, limit_s: int = LIMIT_S) -> list[Target]:
-    """One for each environment of the sweep, on so many ``nodes``; the partition's ``limit_s``."""
+    """One for each environment of the sweep, on at most ``nodes`` nodes, within ``limit_s``."""
     named: dict[str, list[Array]] = {}
     for array in arrays:
         named.setdefault(array.environment, []).append(array)
@@ -142,7 +134,7 @@ def _target_of(arrays: Sequence[Array], nodes: int, limit_s: int) -> Target:
 
 
 def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> list[Target]:
-    """One for each environment of the profile, without a sweep; the partition's ``limit_s``."""
+    """One for each environment of the profile, without a sweep, within ``limit_s``."""
     modules = ("dlperf_hpc", "mpi4py")
     # An array must have a case; it is never run.
     anything = Case(
@@ -184,16 +176,16 @@ class Trial:
     time.monotonic; ``given_up`` is why a job was not taken or cancelled."""
 
     target: Target
-    engine: Engine
+    engine: base.Engine
     site: Site
     root: Path
     token: str = field(default_factory=lambda: secrets.token_hex(8))
     job_id: str = ""
-    state: TaskState | None = None
+    state: base.TaskState | None = None
     started: float | None = None
     over: float | None = None
     ended: bool = False
-    given_up: CheckResult | None = None
+    given_up: base.CheckResult | None = None
     code: int | None = None
     output: str = ""
     parts: dict[int, dict[str, Any]] = field(default_factory=dict)
@@ -234,13 +226,13 @@ class Trial:
         """What each rank reported of one kind, in the order of ranks."""
         return [parts[part] for _, parts in sorted(self.parts.items()) if part in parts]
 
-    def found(self, grade: Grade, check: str, seen: str, to_do: str = "") -> CheckResult:
+    def found(self, grade: base.Grade, check: str, seen: str, to_do: str = "") -> base.CheckResult:
         """A check result of this job's environment."""
-        return CheckResult(grade, check, seen, to_do, self.target.environment)
+        return base.CheckResult(grade, check, seen, to_do, self.target.environment)
 
     def gpu_hint(self, words: str) -> str:
         """What to do if somebody says that the request for GPUs does not fit, else ''."""
-        return self.engine.gpu_hint(self.site) if GPU_REFUSAL.search(words) else ""
+        return self.engine.gpu_hint(self.site) if base.GPU_REFUSAL.search(words) else ""
 
     def answer(self) -> None:
         """Give this machine's time for each file that a node has written."""
@@ -319,7 +311,7 @@ def submit(root: Path, target: Target, question: Question, site: Site) -> Trial:
     return trial
 
 
-def _not_taken(trial: Trial, response: Response) -> CheckResult | None:
+def _not_taken(trial: Trial, response: base.Response) -> base.CheckResult | None:
     if response.job_id:
         return None
     if response.limit:
@@ -337,7 +329,7 @@ def _copy_probe(box: Path) -> None:
     (box / "__main__.py").write_text(f"from {_PACKAGE}.__main__ import main\n\nmain()\n")
 
 
-def _program(trial: Trial, visible_s: float) -> TaskProgram:
+def _program(trial: Trial, visible_s: float) -> base.TaskProgram:
     """The probe where a run has its worker; and no run to write a record of."""
     target = trial.target
     options = [f"--token={trial.token}", f"--modules={','.join(target.modules)}"]
@@ -350,7 +342,7 @@ def _program(trial: Trial, visible_s: float) -> TaskProgram:
     }
     options += [flag for flag, wanted in flags.items() if wanted]
     arguments = ("-u", str(trial.probe), str(trial.exchange), *options)
-    return TaskProgram(arguments, epilogue=("echo", END))
+    return base.TaskProgram(arguments, epilogue=("echo", END))
 
 
 def watch(trials: Sequence[Trial], question: Question) -> Iterator[Trial]:
@@ -439,7 +431,7 @@ def _bound(trial: Trial, elapsed_s: float, timeout_s: float) -> None:
         trial.ended = True
 
 
-def _hopeless(trial: Trial) -> CheckResult | None:
+def _hopeless(trial: Trial) -> base.CheckResult | None:
     """What the scheduler says of a job that waiting alone does not start."""
     if trial.state is None:
         return None
@@ -453,7 +445,7 @@ def _hopeless(trial: Trial) -> CheckResult | None:
     return None
 
 
-def _cancelled(trial: Trial, grade: Grade, seen: str, to_do: str) -> CheckResult:
+def _cancelled(trial: Trial, grade: base.Grade, seen: str, to_do: str) -> base.CheckResult:
     return trial.found(grade, "job", f"{trial.title}: {seen}; cancelled", to_do)
 
 

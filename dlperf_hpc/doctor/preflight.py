@@ -25,14 +25,7 @@ from dlperf_hpc.engines.base import CheckResult, Engine, Grade, clean_environmen
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.records.manifest import Array, Manifest
-from dlperf_hpc.sweepfile.programs import (
-    LAUNCHERS,
-    RUN_NAMES,
-    TASK_NAMES,
-    UserProgram,
-    command,
-    plan_values,
-)
+from dlperf_hpc.sweepfile import programs
 from dlperf_hpc.train.registry import registry
 
 OLDEST_PYTHON = (3, 9)  # that the wrapper runs on
@@ -59,7 +52,7 @@ def modules_of(arrays: Sequence[Array]) -> tuple[str, ...]:
     """What the environment of these arrays must have: the wrapper, MPI, what back ends declare."""
     cases = [run.case for array in arrays for run in array.tasks]
     # A program brings its own modules; what starts its processes must be there.
-    launchers = {LAUNCHERS.get(case.launch, "").split(".")[0] for case in cases} - {""}
+    launchers = {programs.LAUNCHERS.get(case.launch, "").split(".")[0] for case in cases} - {""}
     names = {case.framework for case in cases if not case.launch}
     if not names:
         return tuple(sorted(launchers))
@@ -232,13 +225,13 @@ class Needed:
         return (*self.directories, *self.files)
 
 
-def needed(program: UserProgram, manifest: Manifest, arrays: Sequence[Array]) -> Needed:
+def needed(program: programs.UserProgram, manifest: Manifest, arrays: Sequence[Array]) -> Needed:
     """What the cases of these arrays need; what only a task knows is left out."""
     directories, words = dict[str, None](), dict[tuple[str, str], None]()
     cases = [run.case for array in arrays for run in array.tasks]
     for case in dict.fromkeys(each for each in cases if each.framework == program.name):
-        values = plan_values(case, manifest.measure, manifest.sweep)
-        made = command(program, values, later=(*TASK_NAMES, *RUN_NAMES))
+        values = programs.plan_values(case, manifest.measure, manifest.sweep)
+        made = programs.command(program, values, later=(*programs.TASK_NAMES, *programs.RUN_NAMES))
         place = made.workdir or os.getcwd()
         if "{" not in place:
             directories[place] = None
@@ -282,8 +275,8 @@ def examine_programs(
             yield CheckResult(graded(path), check, seen, to_do)
         if not missing:
             seen = ", ".join((*there.paths, *there.commands)[:3]) or "nothing to look for"
-            if program.launch in LAUNCHERS:
-                seen += f", started by {LAUNCHERS[program.launch]}"
+            if program.launch in programs.LAUNCHERS:
+                seen += f", started by {programs.LAUNCHERS[program.launch]}"
             yield CheckResult("ok", check, seen)
 
 

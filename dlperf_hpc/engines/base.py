@@ -241,7 +241,7 @@ class Engine(ABC):
         return None
 
     def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
-        """What it starts for each task of an array, for a shell; nothing in a batch script."""
+        """What it starts for each task, as typed in a shell; nothing where a script does so."""
         return ()
 
     # --- submitting

@@ -87,7 +87,7 @@ class LocalEngine(Engine):
         return Capacity(nodes=1, gpus=count_gpus()) if present.grade != "FAIL" else None
 
     def submit(self, root: Path, array: Array, site: Site, program: TaskProgram) -> Response:
-        """Queue the array's tasks. SpecError if mpiexec alone cannot start the environment."""
+        """Queue the array's tasks, if the GPUs suffice. SpecError if mpiexec alone cannot do it."""
         if refusal := _refusal_of(array.environment, site):
             raise SpecError("site profile", [refusal])
         if error := _too_few_gpus(array):

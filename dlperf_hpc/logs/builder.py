@@ -5,25 +5,7 @@ from __future__ import annotations
 import bisect
 from typing import Any, NamedTuple, Protocol
 
-from dlperf_hpc.logs.scanned import (
-    COUNTS,
-    FACTS,
-    Count,
-    Counter,
-    Epoch,
-    Evidence,
-    Fact,
-    LogStep,
-    LogSteps,
-    Note,
-    Pause,
-    Printed,
-    Reading,
-    Scope,
-    Stamps,
-    Total,
-    Unit,
-)
+from dlperf_hpc.logs import scanned
 
 MAX_STEPS = 200_000
 """Iterations kept of one file: memory stays flat whatever is in it."""
@@ -46,11 +28,11 @@ class _Declared(Protocol):
     @property
     def framework(self) -> str: ...
     @property
-    def evidence(self) -> Evidence: ...
+    def evidence(self) -> scanned.Evidence: ...
     @property
-    def printed(self) -> Printed: ...
+    def printed(self) -> scanned.Printed: ...
     @property
-    def counter(self) -> Counter: ...
+    def counter(self) -> scanned.Counter: ...
 
 
 class Line(NamedTuple):
@@ -70,14 +52,14 @@ class ReadingBuilder:
         self.printed = declared.printed
         self.counter = declared.counter
         self.framework = declared.framework
-        self.stamps = Stamps.NONE
-        self.steps = LogSteps()
-        self.totals: list[Total] = []
-        self.counts: list[Count] = []
-        self.facts: list[Fact] = []
-        self.epochs: list[Epoch] = []
-        self.pauses: list[Pause] = []
-        self.notes: list[Note] = []
+        self.stamps = scanned.Stamps.NONE
+        self.steps = scanned.LogSteps()
+        self.totals: list[scanned.Total] = []
+        self.counts: list[scanned.Count] = []
+        self.facts: list[scanned.Fact] = []
+        self.epochs: list[scanned.Epoch] = []
+        self.pauses: list[scanned.Pause] = []
+        self.notes: list[scanned.Note] = []
         self.ahead: dict[str, Any] = {}
         """Figures of the iteration that is printed next."""
         self.state: dict[str, Any] = {}
@@ -89,7 +71,7 @@ class ReadingBuilder:
         iteration: int | str,
         *,
         stamp: float | None = None,
-        stamps: Stamps = Stamps.ABSOLUTE,
+        stamps: scanned.Stamps = scanned.Stamps.ABSOLUTE,
         printed: float | str | None = None,
         **figures: float | str | None,
     ) -> None:
@@ -113,30 +95,30 @@ class ReadingBuilder:
         if stamp is not None:
             self.stamps = stamps
         numbers = {name: _number(value) for name, value in figures.items()}
-        self.steps.append(LogStep(line.number, number, line.rank, stamp, speed, **numbers))
+        self.steps.append(scanned.LogStep(line.number, number, line.rank, stamp, speed, **numbers))
 
     def total(
         self,
         line: Line,
         name: str,
         value: float | str,
-        unit: Unit = Unit.SAMPLES_PER_S,
-        scope: Scope = Scope.ALL,
+        unit: scanned.Unit = scanned.Unit.SAMPLES_PER_S,
+        scope: scanned.Scope = scanned.Scope.ALL,
     ) -> None:
         """Add the program's own figure for its whole run."""
         number = _number(value)
         if number is None or number <= 0:
             self.note(line, f"{name} {str(value)[:40]!r} is no measurement")
         elif len(self.totals) < MAX_STEPS:
-            self.totals.append(Total(line.number, name, number, unit, scope, line.rank))
+            self.totals.append(scanned.Total(line.number, name, number, unit, scope, line.rank))
 
     def count(self, line: Line, name: str, value: float | str) -> None:
         """Add how much was trained, or was to be; ``name`` is one of ``COUNTS``. What is no such
         number is left out. Of those that belong to one total only the last of a name is kept."""
         number, known = _number(value), self.state.setdefault("counts", {})
-        if name not in COUNTS or number is None or number < 0:
+        if name not in scanned.COUNTS or number is None or number < 0:
             return
-        at, count = known.get(name), Count(line.number, name, number)
+        at, count = known.get(name), scanned.Count(line.number, name, number)
         if at is not None and (not self.totals or self.totals[-1].line < self.counts[at].line):
             self.counts[at] = count
         elif len(self.counts) < MAX_FACTS:
@@ -159,20 +141,20 @@ class ReadingBuilder:
         if done is None:
             done = last.iteration if last else 0
         if of_rank == line.rank and len(self.pauses) < MAX_STEPS:
-            self.pauses.append(Pause(line.number, done, what, _number(seconds), printed))
+            self.pauses.append(scanned.Pause(line.number, done, what, _number(seconds), printed))
 
     def fact(self, line: Line, name: str, value: Any) -> None:
         """Add a setting that the log states; ``name`` is one of ``FACTS``. One that is stated again
         is not added again unless it had another value in between: runs may share a file."""
-        kind = FACTS[name]
+        kind = scanned.FACTS[name]
         if kind is int and value is not None:
             value = _whole(value) or None
         latest = self.state.setdefault("facts", {})
         if value not in (None, "", latest.get(name)) and len(self.facts) < MAX_FACTS:
             latest[name] = value
-            self.facts.append(Fact(line.number, name, kind(value)))
+            self.facts.append(scanned.Fact(line.number, name, kind(value)))
 
-    def last_step(self) -> LogStep | None:
+    def last_step(self) -> scanned.LogStep | None:
         """The step that was added last; None if there is none."""
         return self.steps[-1] if self.steps else None
 
@@ -217,7 +199,7 @@ class ReadingBuilder:
         self.state["first_epoch"] = first
         at = self.over_epochs(line, epoch if length is None else epoch - first, done)
         if (not self.epochs or self.epochs[-1].after != at - done) and self.has_room(1):
-            self.epochs.append(Epoch(line.number, at - done))
+            self.epochs.append(scanned.Epoch(line.number, at - done))
         return at
 
     def _fits(self, line: Line, length: int) -> bool:
@@ -280,7 +262,7 @@ class ReadingBuilder:
         """Note a line that is the format's but cannot be read, and why; ``partly``: from it on
         lines count for no row of the file."""
         if len(self.notes) < 100:
-            self.notes.append(Note(line.number, text, partly))
+            self.notes.append(scanned.Note(line.number, text, partly))
 
     def note_once(self, line: Line, text: str) -> None:
         """Note a line unless the same was noted of another."""
@@ -288,11 +270,11 @@ class ReadingBuilder:
             self.state["noted"].append(text)
             self.note(line, text)
 
-    def reading(self) -> Reading | None:
+    def reading(self) -> scanned.Reading | None:
         """All that was read; None if no line shows that the log is of this format."""
         if not self.steps and not self.totals and "recognised" not in self.state:
             return None
-        return Reading(
+        return scanned.Reading(
             format=self.format.name,
             framework=self.framework,
             evidence=self.format.evidence,

@@ -15,32 +15,26 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from dlperf_hpc.errors import printable
+from dlperf_hpc.logs import scanned
 from dlperf_hpc.logs.format import OUR_OWN, Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.lineparts import full_stamp, without_commas
-from dlperf_hpc.logs.scanned import (
-    Averaging,
-    Counter,
-    Evidence,
-    LogSteps,
-    Printed,
-    Reading,
-    Scope,
-    Stamps,
-    Unit,
-)
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.result import ExternalWindow
 from dlperf_hpc.sweepfile.patterns import Pattern, compiled, fixed_texts
 from dlperf_hpc.sweepfile.readtable import BY_ITERATION, PrintedFigure, ReadTable
 
-_SCOPES = {"all": Scope.ALL, "device": Scope.DEVICE, "process": Scope.PROCESS}
-_AVERAGINGS = {
-    "since-last-line": Averaging.SINCE_LAST,
-    "last-iteration": Averaging.LAST_ONE,
-    "running": Averaging.RUNNING,
+_SCOPES = {
+    "all": scanned.Scope.ALL,
+    "device": scanned.Scope.DEVICE,
+    "process": scanned.Scope.PROCESS,
 }
-_COUNTERS = {"micro-steps": Counter.MICRO_STEPS}
+_AVERAGINGS = {
+    "since-last-line": scanned.Averaging.SINCE_LAST,
+    "last-iteration": scanned.Averaging.LAST_ONE,
+    "running": scanned.Averaging.RUNNING,
+}
+_COUNTERS = {"micro-steps": scanned.Counter.MICRO_STEPS}
 _AS_THEY_STAND = ("loss", "lr", "memory_mb", "global_batch", "consumed")
 
 _PLAIN = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,9})?")
@@ -74,7 +68,7 @@ def own_name(name: str) -> str:
 
 @lru_cache(maxsize=32)
 def format_of(table: ReadTable, name: str) -> Format:
-    """The format of a table; ``name`` is the program's, or the file's. PatternError as above."""
+    """The format of a table; ``name`` is the program's or file's. PatternError for a wrong one."""
     step = compiled(table.line) if table.line else None
     total = compiled(table.total) if table.total else None
 
@@ -95,12 +89,12 @@ def format_of(table: ReadTable, name: str) -> Format:
         name=own_name(name),
         title=f"lines as a table tells them ({name})",
         framework=name,
-        evidence=Evidence.TOML,
+        evidence=scanned.Evidence.TOML,
         source="",
         literals=tuple(dict.fromkeys(literals)),
         own=tuple(own),
         printed=_printed(table),
-        counter=_COUNTERS.get(table.counts, Counter.OPTIMIZER_STEPS),
+        counter=_COUNTERS.get(table.counts, scanned.Counter.OPTIMIZER_STEPS),
     )
 
 
@@ -112,33 +106,33 @@ def _first(pattern: Pattern | None) -> Callable[[str], Groups | None]:
     return find
 
 
-def _printed(table: ReadTable) -> Printed:
+def _printed(table: ReadTable) -> scanned.Printed:
     printed = table.printed
     if printed is None:
         # What the lines of iterations lack, the total has; its unit says what the figure is.
-        own = table.unit if table.total and _unit(table.unit) is Unit.OWN else ""
-        return Printed(Unit.OWN, name=own) if own else Printed()
+        own = table.unit if table.total and _unit(table.unit) is scanned.Unit.OWN else ""
+        return scanned.Printed(scanned.Unit.OWN, name=own) if own else scanned.Printed()
     return _described(printed)
 
 
-def _described(printed: PrintedFigure) -> Printed:
+def _described(printed: PrintedFigure) -> scanned.Printed:
     unit = _unit(printed.unit)
-    return Printed(
+    return scanned.Printed(
         unit,
         _SCOPES[printed.scope],
         _AVERAGINGS[printed.averaging],
         printed.scale,
-        name=printed.unit if unit is Unit.OWN else "",
+        name=printed.unit if unit is scanned.Unit.OWN else "",
     )
 
 
-def _unit(text: str) -> Unit:
-    return next((unit for unit in Unit if unit.value == text), Unit.OWN)
+def _unit(text: str) -> scanned.Unit:
+    return next((unit for unit in scanned.Unit if unit.value == text), scanned.Unit.OWN)
 
 
 def _add_total(table: ReadTable, line: Line, builder: ReadingBuilder, text: str) -> None:
     unit = _unit(table.unit)
-    name = table.unit if unit is Unit.OWN else "total"
+    name = table.unit if unit is scanned.Unit.OWN else "total"
     builder.total(line, name, without_commas(text), unit)
 
 
@@ -151,7 +145,7 @@ def _add_step(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Gr
     stamp = _stamp(figures.get("time", ""))
     if "time" in figures and stamp is None:
         builder.note(line, f"time {figures['time'][:40]!r} is no time that is known")
-    seconds, kind = stamp or (None, Stamps.ABSOLUTE)
+    seconds, kind = stamp or (None, scanned.Stamps.ABSOLUTE)
     printed = figures.get("printed")
     builder.step(
         line,
@@ -186,7 +180,7 @@ def _done(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Groups
         return None
     if epoch is None:
         return done
-    if builder.printed.averaging is Averaging.RUNNING:
+    if builder.printed.averaging is scanned.Averaging.RUNNING:
         return builder.in_epoch(line, epoch, done)
     return builder.over_epochs(line, epoch, done)
 
@@ -196,18 +190,18 @@ def _whole(text: str | None) -> int | None:
     return int(digits) if digits.isdecimal() and len(digits) <= _MOST_DIGITS else None
 
 
-def _stamp(text: str) -> tuple[float, Stamps] | None:
+def _stamp(text: str) -> tuple[float, scanned.Stamps] | None:
     full = full_stamp(text)
     if full is not None:
-        return full, Stamps.ABSOLUTE
+        return full, scanned.Stamps.ABSOLUTE
     day = _OF_A_DAY.fullmatch(text)
     if day is not None:
         hours, minutes, seconds = int(day[1]), int(day[2]), float(day[3].replace(",", "."))
-        return 3600 * hours + 60 * minutes + seconds, Stamps.TIME_ONLY
+        return 3600 * hours + 60 * minutes + seconds, scanned.Stamps.TIME_ONLY
     if _PLAIN.fullmatch(text) is None:
         return None
     number = float(text)
-    return number, Stamps.ABSOLUTE if number >= _SINCE_1970 else Stamps.ELAPSED
+    return number, scanned.Stamps.ABSOLUTE if number >= _SINCE_1970 else scanned.Stamps.ELAPSED
 
 
 @dataclass(frozen=True)
@@ -216,7 +210,7 @@ class Doubts:
     requested, ``stated`` has the names of the settings that the lines state."""
 
     table: ReadTable
-    reading: Reading
+    reading: scanned.Reading
     case: Case
     stated: Collection[str]
 
@@ -264,7 +258,7 @@ def _of_samples(apart: int, batch: int) -> Iterator[str]:
         )
 
 
-def _of_ranks(steps: LogSteps, first: int, last: int) -> Iterator[str]:
+def _of_ranks(steps: scanned.LogSteps, first: int, last: int) -> Iterator[str]:
     """That a rank does fewer iterations than the one that counts in its window."""
     done: dict[int, list[tuple[int, float]]] = {}
     for rank, *row in zip(*map(steps.values, ("rank", "iteration", "arrival"))):

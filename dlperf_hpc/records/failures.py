@@ -373,8 +373,8 @@ def is_of_lost_peer(text: str) -> bool:
 class Signs:
     """What a program's lines say of its end. PatternError for a pattern that is none. ``failed`` is
     the first line of a pattern of ``fail``, ``broken`` the line of the most decisive row of
-    :data:`FAILURES`, with their moments, or ''. ``count`` is how many such lines came until ours
-    made it ``over``. ``met`` are the numbers of the patterns of ``must`` that fit."""
+    :data:`FAILURES`, with their moments, or ''. ``count`` is how many lines tell of more than an
+    import, until we end it (``over``). ``met`` are the numbers of fitting patterns of ``must``."""
 
     def __init__(self, fail: Sequence[str] = (), must: Sequence[str] = ()) -> None:
         from dlperf_hpc.sweepfile.patterns import compiled

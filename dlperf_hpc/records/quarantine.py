@@ -102,18 +102,15 @@ def _read(root: Path, name: str) -> bytes:
     folder = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         with open_in(folder, name) as file:
-            _check_owner(os.fstat(file.fileno()), os.fstat(folder))
+            found, above = os.fstat(file.fileno()), os.fstat(folder)
+            if found.st_uid != above.st_uid and not is_mine(found, group_of(above)):
+                raise ValueError("the marker is another user's")
             data = file.read(_MOST_BYTES + 1)
     finally:
         os.close(folder)
     if len(data) > _MOST_BYTES:
         raise ValueError("too large for a marker")
     return data
-
-
-def _check_owner(found: os.stat_result, folder: os.stat_result) -> None:
-    if found.st_uid != folder.st_uid and not is_mine(found, group_of(folder)):
-        raise ValueError("the marker is another user's")
 
 
 def entry_for(root: Path, case: Case) -> EnvironmentFault | None:

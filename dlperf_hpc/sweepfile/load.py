@@ -155,7 +155,7 @@ def apply_overrides(
 
 def _put_top_level(tables: dict[str, Any], head: str, rest: str, value: Any) -> None:
     if head == "topologies" and isinstance(value, str):
-        value = [part.strip() for part in value.split(",")]
+        value = list(map(str.strip, value.split(",")))
     if not rest:
         tables[head] = value
         return

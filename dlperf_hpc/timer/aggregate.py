@@ -397,7 +397,7 @@ def kept(loss: Any) -> Any:
 
 
 class Sizes:
-    """Sizes of batches; ``usual`` is the first's, if the first dimension of what it holds."""
+    """Sizes of batches by the first dimension, if the first batch has its ``usual`` size so."""
 
     def __init__(self, usual: int | None) -> None:
         self._usual, self._first = usual, True

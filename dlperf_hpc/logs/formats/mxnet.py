@@ -136,7 +136,7 @@ def _table_row(
 
 
 def _cells(text: str) -> list[str]:
-    return [cell.strip() for cell in text.split("|")[:-1]]
+    return list(map(str.strip, text.split("|")[:-1]))
 
 
 # --- mxnet_ngc

@@ -128,7 +128,7 @@ _GPT_FACTS = {
 
 
 def _read_row(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    cells = [cell.strip() for cell in line.text.split("|")[1:-1]]
+    cells = list(map(str.strip, line.text.split("|")[1:-1]))
     if "micro_batches" in cells and "throughput" in cells and cells[0] in _HEADS:
         builder.state["head"] = cells
         return

@@ -129,20 +129,13 @@ def _in_first_epoch(builder: ReadingBuilder, columns: Columns) -> bool:
     return not later and behind and builder.first_epoch_up_to(int(epoch), max(numbers))
 
 
-def _read_static(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    done = int(found["iteration"])
-    if found["comma"]:
-        _read_clas(line, builder, found, done + 1, _OLD)
-    else:
-        _read_clas(line, builder, found, done, _STATIC)
-
-
-def _read_dynamic(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    _read_clas(line, builder, found, int(found["index"]) + 1, _DYNAMIC)
-
-
-def _read_clas(line: Line, builder: ReadingBuilder, found: Groups, done: int, origin: int) -> None:
-    """``done`` iterations of the epoch, of which the first ``origin`` are not in the mean."""
+def _read_clas(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """An iteration. The first ``origin`` ones of an epoch are not in the printed means."""
+    done, origin = int(found.get("iteration") or 0), _STATIC
+    if "index" in found:
+        done, origin = int(found["index"]) + 1, _DYNAMIC
+    elif found["comma"]:
+        done, origin = done + 1, _OLD
     length = found.get("length")
     at = builder.in_epoch(line, int(found["era"]), done, length and int(length))
     if at is None:
@@ -185,12 +178,12 @@ LINES = {
         LinePattern(
             rf"^\[(?P<full>{FULL_STAMP})\] ppcls INFO: {_STATIC_HEAD} +{_LR}, {_LOSS}"
             rf"{_BETWEEN}{_IPS}",
-            take=_read_static,
+            take=_read_clas,
             usual=_in_first_epoch,
         ),
         _NLP_ROWS.of_another(),
-        LinePattern(_STATIC_HEAD + _CLAS_FIGURES, take=_read_static),
-        LinePattern(_DYNAMIC_HEAD + _CLAS_FIGURES, take=_read_dynamic),
+        LinePattern(_STATIC_HEAD + _CLAS_FIGURES, take=_read_clas),
+        LinePattern(_DYNAMIC_HEAD + _CLAS_FIGURES, take=_read_clas),
         LinePattern(
             f"{_STATIC_HEAD}|{_DYNAMIC_HEAD.replace('era', 'epoch')}",
             note="an iteration of PaddleClas, but without its speed",

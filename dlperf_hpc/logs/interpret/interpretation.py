@@ -8,17 +8,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from dlperf_hpc.logs.interpret import throughput
+from dlperf_hpc.logs.interpret import segments, throughput
 from dlperf_hpc.logs.interpret.figures import figure
 from dlperf_hpc.logs.interpret.rules import Basis, By, WindowRule
-from dlperf_hpc.logs.interpret.segments import (
-    NoFigure,
-    Segment,
-    WindowFigure,
-    content_of,
-    losses_of,
-    segments_of,
-)
 from dlperf_hpc.logs.interpret.throughput import Converted, MissingFact, ResolvedSettings
 from dlperf_hpc.logs.scan.launchers import CONTAINER
 from dlperf_hpc.logs.scanned import (
@@ -60,7 +52,7 @@ class Interpretation:
 class _Measured:
     """A figure, and the speed over all devices that it is converted to."""
 
-    figure: WindowFigure
+    figure: segments.WindowFigure
     speed: Converted
 
 
@@ -101,7 +93,7 @@ def interpret(
     for reading in readings:
         runs = [
             _RunOfLog(scanned, reading, segment, named, variant, stated, rule)
-            for segment in segments_of(reading)
+            for segment in segments.segments_of(reading)
         ]
         found = [result for run in runs if (result := run.result()) is not None]
         if not best or _rank(found) > _rank(best):
@@ -153,7 +145,7 @@ def _rank(results: Sequence[RunResult]) -> tuple[bool, bool]:
 class _RunOfLog:
     scanned: ScannedFile
     reading: Reading
-    segment: Segment
+    segment: segments.Segment
     named: Sequence[Fact]
     variant: Sequence[str]
     stated: Mapping[str, Any]
@@ -204,7 +196,7 @@ class _RunOfLog:
                 "a line was collected, and no clock of the program"
             )
 
-    def _settings(self, measured: WindowFigure | None = None) -> ResolvedSettings:
+    def _settings(self, measured: segments.WindowFigure | None = None) -> ResolvedSettings:
         line = self.segment.steps[0].line if self.segment.steps else self.scanned.end_line
         facts = self.scanned.facts
         if measured is not None and measured.batch is not None:
@@ -229,7 +221,7 @@ class _RunOfLog:
                 found = figure(rule, self.reading, self.segment)
                 short = short or bool(found.lacking)
                 measured = _Measured(found, self._speed(found, values))
-            except (NoFigure, MissingFact) as error:
+            except (segments.NoFigure, MissingFact) as error:
                 short = short or getattr(error, "short", False)
                 (expected if getattr(error, "expected", False) else reasons).append(str(error))
                 continue
@@ -243,11 +235,11 @@ class _RunOfLog:
             reason = f"{no_speed(self.reading.format)}: {reason}"
         return _Outcome(partial, reason, short)
 
-    def _speed(self, found: WindowFigure, values: Mapping[str, Any]) -> Converted:
+    def _speed(self, found: segments.WindowFigure, values: Mapping[str, Any]) -> Converted:
         """The figure over all devices. NoFigure if its lines contradict an assumption."""
         speed = throughput.converted(found, values, self.reading.counter, self.segment.ranks)
         if not (math.isfinite(speed.value) and speed.value > 0):
-            raise NoFigure(f"{speed.value!r} {speed.label} is no speed")
+            raise segments.NoFigure(f"{speed.value!r} {speed.label} is no speed")
         if not speed.assumed:
             return speed
         other = throughput.on_other_basis(found, self.reading, self.segment, values)
@@ -255,7 +247,7 @@ class _RunOfLog:
             return speed
         differs = throughput.disagreement(speed.value, other[1].value, values)
         if differs:
-            raise NoFigure(f"{'; '.join(speed.assumed)}, which does not fit ({differs})")
+            raise segments.NoFigure(f"{'; '.join(speed.assumed)}, which does not fit ({differs})")
         return speed
 
     def _ended(self, outcome: _Outcome) -> tuple[Verdict, str]:
@@ -311,7 +303,7 @@ class _RunOfLog:
             warnings += speed.assumed  # no other basis confirms it
         rest = throughput.behind_window(found, self.reading, self.segment, values)
         warnings += [*_without_samples(measured), *_of_rest(measured, rest)]
-        loss_first, loss_last, lost = losses_of(found)
+        loss_first, loss_last, lost = segments.losses_of(found)
         times = found.times()
         steady = len(times) >= MIN_FOR_STEADY
         window = ExternalWindow(
@@ -336,12 +328,12 @@ class _RunOfLog:
             memory_mb=self._memory(found.end_line),
             drift=drift(times) if steady else None,
             steady=is_steady(times) if steady else None,
-            content=content_of(found, self.reading),
+            content=segments.content_of(found, self.reading),
         )
         return window, [*warnings, *lost]
 
     def _rates(self, measured: _Measured, values: Mapping[str, Any]) -> Rates:
-        """The throughput in each unit that is known, in tokens at least."""
+        """The throughput in each known unit; without a sequence's length, the printed tokens."""
         speed, seq_len = measured.speed, values.get("seq_len")
         if speed.unit is not Unit.SAMPLES_PER_S:
             return {speed.label: speed.value}
@@ -384,7 +376,7 @@ class _RunOfLog:
         return best.value, best_basis.value, warnings
 
     def _checks(
-        self, found: WindowFigure, values: Mapping[str, Any]
+        self, found: segments.WindowFigure, values: Mapping[str, Any]
     ) -> Iterator[tuple[str, Basis, Converted]]:
         if found.rule.basis is Basis.TOTAL:
             whole = throughput.of_all_lines(self.reading, self.segment, values)

@@ -289,9 +289,9 @@ class Converted:
 
 
 def converted(figure: WindowFigure, values: Values, counter: Counter, processes: int) -> Converted:
-    """``figure`` in samples/s over all devices; in tokens/s without a known sequence length or
-    padding; another rate as it is. MissingFact if a setting for it is not known, NoFigure if no
-    setting would help. ``processes`` print; 1 may mean that only one of all does."""
+    """``figure`` in samples/s over all devices; in tokens/s where a sequence's length is unknown or
+    its padding not counted; another rate as it is. MissingFact if a setting for it is not known,
+    NoFigure if none would help. ``processes`` print; 1 may mean that only one of all does."""
     assumed: list[str] = []
     unit, printed = Unit.SAMPLES_PER_S, figure.printed
     tokens = None if figure.batch or "global_batch" in values else values.get("global_tokens")
@@ -385,7 +385,7 @@ _PRINTED_FIRST = (Basis.PRINTED, Basis.CLOCK)
 def on_other_basis(
     taken: WindowFigure, reading: Reading, segment: Segment, values: Values
 ) -> Other | None:
-    """The speed of the same iterations by the clock, or for a clock by the printed figures."""
+    """The iterations' speed by the clock; for a clock, by the figures or else the other clock."""
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
         return None
     bases = _CLOCKS

@@ -17,16 +17,7 @@ from dlperf_hpc.files import open_append
 from dlperf_hpc.logs.format import Format, Line, ReadingBuilder
 from dlperf_hpc.logs.tableformat import wanted_formats
 from dlperf_hpc.model.result import Status
-from dlperf_hpc.records.failures import (
-    ENDED_BY,
-    EXIT_CODES,
-    KILLED,
-    NETWORK,
-    SIGNS,
-    Signs,
-    found_in,
-    is_of_lost_peer,
-)
+from dlperf_hpc.records import failures
 from dlperf_hpc.records.lines import read_timed, utc
 from dlperf_hpc.sweepfile.readtable import ReadTable
 
@@ -143,13 +134,18 @@ class ProgramOutput:
     """Writes a program's lines, stamped, to a file. ``left_out`` counts those without room."""
 
     def __init__(
-        self, path: Path, rank: int, progress: Progress, ranks: int = 1, signs: Signs | None = None
+        self,
+        path: Path,
+        rank: int,
+        progress: Progress,
+        ranks: int = 1,
+        signs: failures.Signs | None = None,
     ) -> None:
         self._file = open_append(path)
         self._most = MOST_BYTES // ranks
         self.rank = rank
         self.progress = progress
-        self.signs = signs or Signs()
+        self.signs = signs or failures.Signs()
         self._rest = b""
         self._came = ""  # when the rest's last byte did
         self._returned = False  # the last byte that was read is a carriage return
@@ -184,7 +180,7 @@ class ProgramOutput:
             self.last.append(self._rest.decode(errors="replace"))
             self._rest = b""
 
-    def forget(self, signs: Signs) -> None:
+    def forget(self, signs: failures.Signs) -> None:
         """Forget the last lines and what they were signs of: another child is started."""
         self.last.clear()
         self.signs = signs
@@ -239,28 +235,28 @@ class End:
     reason: str = ""
     consequence: bool = False
     stopped: str = ""
-    decided_by: str = ENDED_BY
+    decided_by: str = failures.ENDED_BY
     cause: str = ""
     died: float = 0.0
 
 
 def ended_badly(code: int, output: ProgramOutput, port: int | None = None) -> End:
-    """The end of a program with a failing exit code, by its last lines; ``port`` as named."""
+    """The end of a program with a failing exit code, by its last lines; a second try's ``port``."""
     text, words = output.text(), output.words()
-    row, port_is_taken = found_in(text), names_taken_port(text)
+    row, port_is_taken = failures.found_in(text), names_taken_port(text)
     if row is not None and row.say:
         words = row.say.format()
     reason = f"the program {_code_in_words(code, port_is_taken, port)}"
     if words:
         reason += f": {words}"
-    status, cause, decided_by = Status.FAILED, "", EXIT_CODES
+    status, cause, decided_by = Status.FAILED, "", failures.EXIT_CODES
     if row is not None:
         status, cause = row.status, row.cause
     if row is not None or port_is_taken:
-        decided_by = SIGNS
+        decided_by = failures.SIGNS
     if not cause and code in (-signal.SIGKILL, 128 + signal.SIGKILL):
-        cause = KILLED
-    lost_peer = cause in ("", NETWORK) and is_of_lost_peer(text)
+        cause = failures.KILLED
+    lost_peer = cause in ("", failures.NETWORK) and failures.is_of_lost_peer(text)
     return End(code, "", status, reason, lost_peer, decided_by=decided_by, cause=cause)
 
 

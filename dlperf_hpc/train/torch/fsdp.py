@@ -28,23 +28,17 @@ from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.backends.fsdp import NODE
 from dlperf_hpc.train.checkpoints import rank_file
 from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.torch import session
 from dlperf_hpc.train.torch.ddp import compiled
 from dlperf_hpc.train.torch.optimizers import build_optimizer
-from dlperf_hpc.train.torch.session import (
-    TIMEOUT,
-    TorchSession,
-    join,
-    random_states,
-    set_random_states,
-)
 
 
-class FsdpSession(TorchSession):
+class FsdpSession(session.TorchSession):
     """Model, data and optimizer of one rank; see :class:`dlperf_hpc.train.session.Session`."""
 
     def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
         super().__init__(case, world, workload)
-        join(world, self.device)
+        session.join(world, self.device)
         self.mesh = mesh_over(shards_of(world.hosts, case.option("shard")), self.device)
         if case.mode != MODES[0] and hasattr(self.module, "layers"):
             compiled(self.module, case, ranks=2)  # layer by layer, on one rank too
@@ -106,7 +100,7 @@ class FsdpSession(TorchSession):
     def write_state(self, directory: Path) -> None:
         """This rank's shards, by torch.distributed.checkpoint; of replicas one writes."""
         dcp.save(self._shards(), checkpoint_id=directory)
-        random = random_states(self.device)
+        random = session.random_states(self.device)
         torch.save(random, rank_file(directory, self.world.rank, "pt"))
 
     def read_state(self, directory: Path) -> None:
@@ -120,7 +114,7 @@ class FsdpSession(TorchSession):
             optim_state_dict=shards["optimizer"],
         )
         path = rank_file(directory, self.world.rank, "pt")
-        set_random_states(torch.load(path, weights_only=True), self.device)
+        session.set_random_states(torch.load(path, weights_only=True), self.device)
 
     def _shards(self) -> dict[str, Any]:
         module, optimizer = get_state_dict(self.module, self.optimizer)
@@ -155,7 +149,7 @@ def mesh_over(replicas: Sequence[Sequence[int]], device: torch.device) -> Device
         return DeviceMesh.from_group(everyone, device.type, mesh_dim_names=("shard",))
     mesh = torch.tensor(replicas)
     groups = [
-        dist.new_subgroups_by_enumeration(ranks.tolist(), timeout=TIMEOUT)[0]
+        dist.new_subgroups_by_enumeration(ranks.tolist(), timeout=session.TIMEOUT)[0]
         for ranks in (mesh.T, mesh)
     ]
     return DeviceMesh.from_group(groups, device.type, mesh, mesh_dim_names=("replicate", "shard"))
