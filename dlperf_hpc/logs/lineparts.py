@@ -144,8 +144,7 @@ CLOCKS: Mapping[str, Clock] = {
     "month_day": Clock(Stamps.NO_YEAR, month_day_stamp, lambda texts: None),
     "unix": Clock(Stamps.ABSOLUTE, float, lambda texts: list(map(float, texts))),
 }
-"""Clocks by the names that a pattern's groups with their stamps have; ``unix`` is seconds since
-1970."""
+"""Clocks by the names of a pattern's groups with their stamps; ``unix`` is s since 1970."""
 
 # --- numbers, and words
 

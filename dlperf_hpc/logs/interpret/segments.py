@@ -57,8 +57,7 @@ _FAR = 6.0  # median deviations from the usual time: longer is no noise
 _UNEVEN = 0.02  # of a window: what such intervals have more is said
 _NEARLY = 0.9  # of the window: a warning is given of less
 _SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2, Stamps.ELAPSED: 0.0}
-"""Seconds: a stamp that is earlier by more may be of another day, of the year after, or of a run
-that began later."""
+"""Seconds: an earlier stamp by more may be of another day, the year after, or a later run."""
 
 _NO_RANK = GAPS[LogStep._fields.index("rank")][1]
 

@@ -49,8 +49,7 @@ _SAME_SIGNAL_S = 1.0  # between two processes of a step that are sent one signal
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _PIECE = 1 << 16
 PORT, TIMEOUT, SIGNAL = "port", "timeout", "signal"
-"""Why a child was ended: a port was taken, and another one is tried; its time was over; by a signal
-from outside."""
+"""Why a child was ended: its port was taken; its time was over; by a signal from outside."""
 
 
 def _prctl(option: int, value: int) -> None:

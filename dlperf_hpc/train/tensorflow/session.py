@@ -222,9 +222,7 @@ class TensorflowSession(Resumable):
         if place + 1 < self.case.accumulation:
             self._loss = self._micro_step(inputs, min(place, 1))
             return
-        update = self._micro_steps // self.case.accumulation - 1
-        rate = learning_rate(self.case.optimizer.lr, self.case.schedule, update)
-        self._loss = self._last_step(inputs, self._rate_tensor(rate))
+        self._loss = self._last_step(inputs, self._learning_rate())
         self._optimizer_steps += 1
 
     def _rehearse(self) -> None:
@@ -235,6 +233,10 @@ class TensorflowSession(Resumable):
         self._last_step(self._inputs, self._rate_tensor(0.0))
         for replica in self.replicas:
             replica.reset()
+
+    def _learning_rate(self) -> Any:
+        update = self._micro_steps // self.case.accumulation - 1
+        return self._rate_tensor(learning_rate(self.case.optimizer.lr, self.case.schedule, update))
 
     def _rate_tensor(self, value: float) -> Any:
         """A tensor, since of numbers each would be traced anew; the last one, if it will do."""
