@@ -86,7 +86,7 @@ CHECKS = (
     Check("compiled", "speed", "models beside transformers', compiled", 290, "3"),
     Check("tuned", "speed", "models in mode tuned: MFU, kernels", 490, "4"),
 )  # fmt: skip
-"""Cheap ones first, compilation not in the first call; a call's limits add up to 9 minutes."""
+"""Cheap ones first, compilation not in the first call; a call's limits total less than 9 min."""
 
 FIRST = CHECKS[0].name
 
