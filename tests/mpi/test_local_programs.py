@@ -28,10 +28,10 @@ SWEEP = """
 topologies = ["1n2g"]
 base = "1n2g"
 repeats = 1
-time_limit = "00:02:00"
+time_limit = "00:05:00"
 [limits]
-startup_s = 30.0
-iteration_s = 3.0
+startup_s = 90.0
+iteration_s = 9.0
 [measure]
 warmup = 3
 iterations = 10
@@ -115,7 +115,7 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
         **dict.fromkeys(("hang", "nan", "fail", "busy"), Status.FAILED),
         "resume": Status.PARTIAL,
     }, {name: result.reason for name, result in found.items()}
-    assert "no progress for 3 s after iteration 4; its last line:" in found["hang"].reason
+    assert "no progress for 9 s after iteration 4; its last line:" in found["hang"].reason
     assert "the loss is not finite from iteration 5 on" in found["nan"].reason
     told = "no figure: no line of the program is in the format megatron, which its table names"
     assert f"{told}; of its lines: there is nothing to do" in done.stderr
@@ -237,6 +237,9 @@ def test_an_nvml_that_dies_costs_a_program_its_figures_alone(place: Workplace) -
 def test_ranks_that_die_or_hang_in_the_window(place: Workplace) -> None:
     """Of ranks that do not wait for each other rank 0 comes to its window's end all the same."""
     spec = sweep_of(place, ["none", "worker", "paced-still", "skips"], "apart.py")
+    # Ranks start apart: rank 1 must come to its 8th iteration within the window of rank 0.
+    text = spec.read_text().replace("iterations = 10", "iterations = 100")
+    spec.write_text(text.replace("iteration_s = 9.0", "iteration_s = 60.0"))
     assert place.verb("sweep", spec, "--cluster", "local").returncode == 1
     found = {
         dict(result.run.case.options)["what"]: result  # type: ignore[union-attr]
@@ -306,7 +309,7 @@ def test_ranks_that_find_each_other_by_mpi(place: Workplace) -> None:
 def test_processes_that_accelerate_starts_meet(place: Workplace) -> None:
     spec = sweep_of(place, ["plain"], "accelerated.py", "900")
     text = spec.read_text().replace('"20", "{global_batch}"', '"{batch_size}"')
-    text = text.replace("startup_s = 30.0", "startup_s = 110.0")  # accelerate and torch are large
+    text = text.replace("startup_s = 90.0", "startup_s = 200.0")  # accelerate and torch are large
     spec.write_text(text.replace('"rank"', '"accelerate"'))
     done = place.verb("sweep", spec, "--cluster", "local")
     assert done.returncode == 0, done.stdout + done.stderr
@@ -359,8 +362,9 @@ def test_ctrl_c_ends_the_program(place: Workplace) -> None:
 
 def test_a_program_that_was_stopped_in_its_window_does_not_count(place: Workplace) -> None:
     spec = sweep_of(place, ["plain"], steps="1234")
-    text = spec.read_text().replace("iterations = 10", "iterations = 100")
-    spec.write_text(text.replace("iteration_s = 3.0", "iteration_s = 60.0"))
+    # Eight seconds, so that it still lasts when a busy machine sees its first lines.
+    text = spec.read_text().replace("iterations = 10", "iterations = 400")
+    spec.write_text(text.replace("iteration_s = 9.0", "iteration_s = 60.0"))
     argv = [sys.executable, "-m", "dlperf_hpc", "sweep", str(spec), "--cluster", "local"]
     with subprocess.Popen([*argv, "--json"], cwd=place.root, env=dict(place.env)) as sweep:
         log = place.directory("odd") / "mine/toy/bz4/1n2g/toy_b4_fp32_1.log"

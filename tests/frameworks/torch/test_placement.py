@@ -33,7 +33,7 @@ def test_placement_changes_nothing_but_where_the_state_lies(found: Found, name: 
     whole = first["whole"]["state"]
     assert whole == second["whole"]["state"]
     assert first["placed"]["state"] + second["placed"]["state"] == whole
-    # The word embedding is the larger part of a tiny BERT, and it is one parameter.
+    # Each parameter's state lies as a whole on one of them.
     assert 0 < min(first["placed"]["state"], second["placed"]["state"]) < 0.5 * whole
 
 
