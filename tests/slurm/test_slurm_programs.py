@@ -208,7 +208,7 @@ def test_a_rank_that_dies_on_another_node_in_the_window(place: Workplace) -> Non
     [program.mine.read]
     format = "megatron"
     """
-    table = table.replace("iterations = 10", "iterations = 100")  # ranks start apart, too
+    table = table.replace("iterations = 10", "iterations = 400")  # ranks start apart, too
     text = table.replace("2n2g", "2n1g") + program
     spec = place.write("apart.toml", text.replace("    ", ""))
     assert place.verb("sweep", spec, "--site", PROFILE, "--wait").returncode == 1
