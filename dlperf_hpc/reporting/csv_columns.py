@@ -305,10 +305,10 @@ RUN_COLUMNS: tuple[Column[RunResult], ...] = (
     _window(_number, "exposed_comm", "fraction", "share of an optimizer step that only gradient "
             "synchronisation takes, not hidden behind computation; measured after the window; a "
             "little below 0 is noise"),
-    _number("allreduce_ms", "ms", "all-reduce of the whole gradient alone, after the window, on "
-            "the slowest rank; empty where none was probed", _counted("allreduces.total_ms")),
-    _number("allreduce_bus_gb_s", "GB/s", "bus bandwidth of that: size / time x 2 (n - 1) / n of n "
-            "ranks, 1 GB = 10^9 bytes", _counted("allreduces.total_bus_gb_s")),
+    _number("allreduce_ms", "ms", "all-reduce of the whole gradient alone, slowest rank",
+            _counted("allreduces.total_ms")),
+    _number("allreduce_bus_gb_s", "GB/s", "its bus bandwidth, as nccl-tests count it",
+            _counted("allreduces.total_bus_gb_s")),
     _text("attention", "PyTorch's attention kernels in an iteration of the warm-up: flash, "
           "efficient, cudnn, math, joined by +; empty: none was seen",
           _counted("window.attention")),

@@ -38,8 +38,8 @@ STATE_BYTES = ("parameter_bytes", "gradient_bytes", "optimizer_bytes")
 """What a rank holds of what is trained: figures of a window's ``execution``."""
 _FEWEST = 2  # steps with and without all-reduce, each, that there must be room for
 _MOST_OF_WINDOW = 0.1
-_PROBE_S, _PROBED_BUCKETS = 5.0, 4  # seconds and sizes of buckets of the all-reduce probe
-_PROBE_CALLS = 5  # of the whole gradient, whatever they take
+# Of the all-reduce probe: seconds, sizes of buckets, and calls for the whole gradient at least.
+_PROBE_S, _PROBED_BUCKETS, _PROBE_CALLS = 5.0, 4, 5
 _CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # goes on while a machine sleeps
 _EVERY_S, _STILL_S = 0.1, 2.0  # between two looks; what more is no busy machine
 _MARGIN, _MARGIN_S = 3.0, 10.0  # times what the steps will take, and seconds to end in

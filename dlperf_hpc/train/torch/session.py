@@ -235,8 +235,7 @@ class TorchSession(Resumable):
         return []
 
     def timed_all_reduces(self, sizes: Sequence[int], budget_s: float) -> dict[str, Any]:
-        """All-reduces of so many bytes by torch.distributed, as
-        :func:`~dlperf_hpc.train.probe.bandwidth.timed_sizes` gives them, and by what."""
+        """What :func:`.bandwidth.timed_sizes` gives of all-reduces of these bytes, and by what."""
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # what the allocator keeps is not free
         prepare, comm = bandwidth.by_torch(self.device), self.world.comm
