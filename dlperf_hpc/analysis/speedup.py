@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import fmean, median
-from types import MappingProxyType
 from typing import Any
 
 from dlperf_hpc.analysis import flags
@@ -153,35 +152,32 @@ class CaseSummary:
 
 def summarise(
     results: Sequence[RunResult], base: str | None = None, accelerator: str | None = None,
-    until: Until | None = None, bases: Mapping[str, str | None] = MappingProxyType({}),
+    until: Until | None = None, bases: Mapping[str, str | None] | None = None,
 ) -> list[CaseSummary]:  # fmt: skip
     """One summary per case, in order of first appearance. ``base`` is a topology such as ``1n8g``;
-    without one each sweep has its own of ``bases``, by its name, else 1n1g. A series that lacks the
-    base has no speedups, and a reason that says what to write: a smaller topology is never taken in
-    its stead in silence. ``accelerator`` names the accelerator where the logs do not. ``until``
-    decided how many runs there are, so that intervals allow for it. ValueError if a base is not a
-    topology."""
+    without one each sweep has its own of ``bases``, by its name, else 1n1g. A series that lacks it
+    has no speedups, and a reason that says what to write: no smaller topology is taken in silence.
+    ``accelerator`` names the accelerator where the logs do not; ``until`` decided how many runs
+    there are, so that intervals allow for it. ValueError if a base is not a topology."""
     wanted = DEFAULT_BASE if base is None else Topology.parse(base)
     groups: dict[tuple[str, str], list[RunResult]] = {}
     for result in results:
         groups.setdefault((result.sweep, result.run.case.id), []).append(result)
-    found: dict[tuple[str, str], list[Flag]] = {}
+    found, done = dict[tuple[str, str], list[Flag]](), dict[tuple[str, str], CaseSummary]()
     series: dict[str, list[CaseSummary]] = {}
     for name, group in groups.items():
         summary, found[name] = _alone(group, accelerator, until)
         series.setdefault(summary.series, []).append(summary)
     peaks = [Peak(s.sweep, s.case, s.memory_mb) for members in series.values() for s in members]
     for peak in peaks:
-        name = peak.sweep, peak.case.id
-        if does_not_fit(groups[name]):
-            found[name].append(Flag("does-not-fit", needed(peak, peaks)))
-    done: dict[tuple[str, str], CaseSummary] = {}
+        if does_not_fit(groups[peak.sweep, peak.case.id]):
+            found[peak.sweep, peak.case.id].append(Flag("does-not-fit", needed(peak, peaks)))
     alike = [*map(_in_one_unit, series.values())]
     usual = usual_distance(member.sample for members in alike for member in members)
     for members in alike:
         scaling = _scaling(members)
         members = [replace(each, scaling=scaling) for each in members]
-        own = None if base else bases.get(members[0].sweep)
+        own = None if base else (bases or {}).get(members[0].sweep)
         at = Topology.parse(own) if own else wanted
         compared = [_compared(each, members, at, bool(base or own)) for each in members]
         for member in compared:

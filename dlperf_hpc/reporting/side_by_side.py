@@ -6,10 +6,10 @@ none counts), and what its manifest says of where it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from dlperf_hpc.analysis.machines import (
     HARDWARE_KINDS,
@@ -21,7 +21,6 @@ from dlperf_hpc.analysis.machines import (
 )
 from dlperf_hpc.errors import at_most, listed, printable
 from dlperf_hpc.model.result import RunResult, SweepSource
-from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.table import Column, Table, words
 
 _MOST_VALUES = 4  # of one fact in one sweep
@@ -29,8 +28,17 @@ _MOST_FACTS = 200
 NOT_KNOWN = "not known"
 
 
+class SeveralSweeps(Protocol):
+    """What is read of a report."""
+
+    @property
+    def runs(self) -> Sequence[RunResult]: ...
+    @property
+    def sweeps(self) -> Sequence[SweepSource]: ...
+
+
 @dataclass(frozen=True)
-class Fact:
+class SweepFact:
     """``what`` a fact is of, and its ``values`` by sweep: empty where that tells none."""
 
     what: str
@@ -46,12 +54,12 @@ class Fact:
         return listed(self.values[sweep], _MOST_VALUES, "; ") or NOT_KNOWN
 
 
-def facts(report: Report) -> list[Fact]:
+def facts(report: SeveralSweeps) -> list[SweepFact]:
     """All facts that some sweep tells: hardware, versions, what manifests say, then variables."""
     setups = {each.name: _setup(report, each) for each in report.sweeps}
     names = dict.fromkeys((*HARDWARE_KINDS, *(what for each in setups.values() for what in each)))
     found = [
-        Fact(what, {name: setup.get(what, ()) for name, setup in setups.items()})
+        SweepFact(what, {name: setup.get(what, ()) for name, setup in setups.items()})
         for what in names
         if what != VARIABLES
     ]
@@ -59,32 +67,32 @@ def facts(report: Report) -> list[Fact]:
     return [fact for fact in found if any(fact.values.values())][:_MOST_FACTS]
 
 
-def _setup(report: Report, sweep: SweepSource) -> dict[str, tuple[str, ...]]:
+def _setup(report: SeveralSweeps, sweep: SweepSource) -> dict[str, tuple[str, ...]]:
     runs = runs_of(report, sweep)
     return {**setup_of([run for run in runs if run.rates] or runs), **sweep.plan}
 
 
-def runs_of(report: Report, sweep: SweepSource) -> list[RunResult]:
+def runs_of(report: SeveralSweeps, sweep: SweepSource) -> list[RunResult]:
     """The runs of one of the report's sweeps."""
     return [run for run in report.runs if run.sweep == sweep.name]
 
 
-def _variables(setups: Mapping[str, Setup]) -> Iterator[Fact]:
+def _variables(setups: Mapping[str, Setup]) -> Iterator[SweepFact]:
     """Environment variables; of a sweep whose logs tell none nothing is known."""
     known = {name: assigned(setup.get(VARIABLES, ())) for name, setup in setups.items()}
     for variable in sorted({each for values in known.values() for each in values} - {""}):
         values = {
             name: tuple(of.get(variable, [NOT_SET])) if of else () for name, of in known.items()
         }
-        yield Fact(variable, values)
+        yield SweepFact(variable, values)
 
 
-def table(report: Report) -> Table[Fact]:
+def table(report: SeveralSweeps) -> Table[SweepFact]:
     """A row for each fact that differs, a column for each sweep; beneath it what all have in
     common, in one line."""
-    columns: list[Column[Fact]] = [words("what", "what", rank=0)]
+    columns: list[Column[SweepFact]] = [words("what", "what", rank=0)]
     for sweep in report.sweeps:
-        value = partial(Fact.text, sweep=sweep.name)
+        value = partial(SweepFact.text, sweep=sweep.name)
         columns.append(words(printable(sweep.name), value, long=True, rank=0))
     found, first = facts(report), report.sweeps[0].name
     common = "; ".join(f"{each.what} {each.text(first)}" for each in found if not each.differs)
@@ -93,9 +101,9 @@ def table(report: Report) -> Table[Fact]:
     return Table("In what the sweeps differ", columns, rows, beneath, name="differs")
 
 
-def first_lines(report: Report, others: int = 0) -> list[str]:
-    """What must be known before any figure: different hardware, sweeps without a figure, and if
-    there is room for lines on ``others``, what else differs."""
+def first_lines(report: SeveralSweeps, most: int = 0) -> list[str]:
+    """What must be known before any figure: different hardware, sweeps without a figure, and
+    ``most`` lines on what else differs."""
     found = [fact for fact in facts(report) if len({*filter(None, fact.values.values())}) > 1]
     lines = [f"different {_in_words(each)}" for each in found if each.what in HARDWARE_KINDS]
     if lines:
@@ -105,10 +113,10 @@ def first_lines(report: Report, others: int = 0) -> list[str]:
         if not any(run.rates for run in runs):
             lines.append(f"sweep {sweep.name}: no run of {len(runs)} counts: it has no figure")
     rest = [f"other {_in_words(each)}" for each in found if each.what not in HARDWARE_KINDS]
-    return lines + at_most(rest, others, " facts differ: report.html has all") * bool(others)
+    return lines + at_most(rest, most, " facts differ: report.html has all") * bool(most)
 
 
-def _in_words(fact: Fact) -> str:
+def _in_words(fact: SweepFact) -> str:
     """``CPU: a AMD EPYC 9654, b AMD EPYC 7742``: sweeps with one value share it."""
     sweeps: dict[str, list[str]] = {}
     for name in fact.values:
@@ -117,7 +125,7 @@ def _in_words(fact: Fact) -> str:
     return f"{fact.what}: {', '.join(values)}"
 
 
-def sweeps_json(report: Report) -> dict[str, Any]:
+def sweeps_json(report: SeveralSweeps) -> dict[str, Any]:
     """Plain JSON values: the sweeps, in what they ``differ``, and what they have in ``common``."""
     found, read = facts(report), []
     for sweep in report.sweeps:

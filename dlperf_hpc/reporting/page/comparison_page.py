@@ -106,8 +106,8 @@ def _remarks(cases: Sequence[Compared]) -> tuple[Remark, ...]:
     alike, each once with its cases."""
     about: dict[str, list[str]] = {}
     for case in cases:
-        others = [each.what for each in case.differences if each.what not in HARDWARE_KINDS]
-        lines = [f"A and B differ in {what}" for what in others]
+        rest = [each.what for each in case.differences if each.what not in HARDWARE_KINDS]
+        lines = [f"A and B differ in {what}" for what in rest]
         for line in filter(None, [*lines, case.note]):
             about.setdefault(line[:1].upper() + line[1:], []).append(_name(case))
     compared = {_name(case) for case in cases if case.ratio is not None}
