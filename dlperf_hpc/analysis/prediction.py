@@ -9,9 +9,8 @@ gamma 1 that of a ring, c (N - 1) / N (Patarasu & Yuan, "Bandwidth optimal all-r
 2009), with gamma 0 c ln N, that of a tree. The step time is extrapolated, and not the speedup,
 since the curve of speedups kinks where the network begins.
 
-Where an all-reduce of the whole gradient was timed alone on the nodes in question, ``ar(N)``, the
-last term is measured instead: ``t(N) = t(N0) + rho (ar(N) - ar(N0))``, N0 the most nodes whose step
-is measured, rho, the share that no computation hides, fitted at the measured counts.
+Where the gradient's all-reduce alone was timed, ``ar(N)``: ``t(N) = t(N0) + rho (ar(N) - ar(N0))``,
+N0 the most nodes with measured steps, rho, which no computation hides, fitted at measured counts.
 
 The half width of the interval is split-conformal (Lei et al., "Distribution-free predictive
 inference for regression", 2018), scaled by what makes an extrapolation hard. ``benchmarks/
@@ -105,15 +104,13 @@ def step_at(steps: Steps, nodes: int, gamma: float) -> float:
 
 
 def probed_step(steps: Steps, alone: Steps, nodes: int) -> tuple[float, float] | None:
-    """The time of a step on ``nodes`` nodes and rho, from the times of the all-reduce ``alone``, in
-    the unit of ``steps``. None where it was not timed there, on the most measured nodes and on
-    fewer, and where it grows beyond them by more than ``_MOST_GROWTH`` times as much as up to them:
-    rho, from which the step follows, is too uncertain then."""
+    """The time of a step on ``nodes`` nodes and rho, from the times of the all-reduce ``alone``
+    (s, as ``steps``). None where it was not timed there, on the most measured nodes and on fewer,
+    or grows beyond them over ``_MOST_GROWTH`` times as much as up to them: rho is unsure then."""
     known, last = {n: t for n, t in steps.items() if n in alone}, max(steps)
     if nodes not in alone or last not in known:
         return None
-    grown = alone[last] - min(alone[n] for n in known)
-    more = max(0.0, alone[nodes] - alone[last])
+    grown, more = alone[last] - min(alone[n] for n in known), max(0.0, alone[nodes] - alone[last])
     if grown <= 0 or more > _MOST_GROWTH * grown:
         return None
     rho, _ = _line(known, lambda n: alone[n])
@@ -261,15 +258,14 @@ def predictions(
         found = Prediction(name, steps, counts, why_not)
         if not why_not:
             known = _with_sibling(measured, steps, alike[_but_for_batch(measured[0])])
-            times = _alone(measured[0], alone)
-            found = _at_more_nodes(found, known, targets, times)
+            found = _at_more_nodes(found, known, targets, _alone(measured[0], alone))
         made.append(found)
     return tuple(made)
 
 
 def _all_reduces(runs: Iterable[RunResult]) -> dict[tuple[str, int], dict[int, list[float]]]:
-    """Seconds of the whole gradient's all-reduces by series, without its sweep, and devices of a
-    node; then by nodes. Of a run whose window does not count they are taken too."""
+    """Seconds of the gradient's all-reduces by series (of any sweep) and devices of a node, then by
+    nodes; also of runs whose windows do not count."""
     found: dict[tuple[str, int], dict[int, list[float]]] = {}
     for run in runs:
         case, probe = run.run.case, run.allreduces

@@ -39,10 +39,7 @@ def _parser() -> argparse.ArgumentParser:
         " that does not tell its nodes, the file's name may, as 2n8g"
     )
     add("--nodes", dest="targets", type=_counts, default=(), metavar="N,...", help=nodes)
-    probed = (
-        "runs with allreduce_probe = true of the same cases on more nodes: their all-reduces are"
-        " taken, and not their speed (a window of two iterations will do)"
-    )
+    probed = "runs of the same cases on more nodes, of which the allreduce_probe alone is taken"
     add("--probes", nargs="+", type=Path, default=(), metavar="DIR", help=probed)
     beyond = (
         "for far more nodes: what network, stragglers and failures would each leave of the"

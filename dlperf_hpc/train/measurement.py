@@ -435,10 +435,9 @@ def _failure(block: Callable[[bool, int], float]) -> str:
 def probe_all_reduces(
     session: Session, world: World, window: MeasuredWindow, left_s: float = math.inf
 ) -> tuple[AllReduces | None, str]:
-    """Time all-reduces of the whole gradient and of up to four sizes of its buckets, by the back
-    end's own library, after the ``window``; all ranks take part. Buckets are left out once
-    ``_PROBE_S`` are over. With why all or some are missing, "" if none is. Not if the time limit is
-    ``left_s`` away and that is near."""
+    """Time all-reduces of the whole gradient and of four sizes of its buckets, while ``_PROBE_S``
+    last, by the back end's own library, after the ``window``; and why all or some are missing, or
+    "". All ranks take part. Not if the time limit is ``left_s`` away and that is near."""
     buckets: list[int] = getattr(session, "gradient_buckets", list)()
     timed = getattr(session, "timed_all_reduces", None)
     if world.size == 1:

@@ -210,9 +210,8 @@ def timed_sizes(
     device: Any = None,
     sizes: Sequence[int] = SIZES,
 ) -> dict[str, Any]:
-    """The ``rows`` of one collective, one for each of ``sizes`` (bytes), in this order, while
-    ``budget_s`` lasts, which the first may exceed; if some are missing, why they were ``left_out``,
-    and ``from`` which size on. All ranks of ``comm`` take part. What ``prepare`` makes is timed."""
+    """``rows`` of one collective for ``sizes`` (bytes), in this order, while ``budget_s`` lasts,
+    which the first may exceed; why others are ``left_out``, ``from`` which on. All ranks do it."""
     deadline = time.monotonic() + budget_s
     about_s = min(_ABOUT_S, budget_s / len(sizes) / 2)
     rows: list[dict[str, Any]] = []
@@ -220,8 +219,7 @@ def timed_sizes(
         next_s = 0.0
         if rows:  # the time grows as the size does, if it is the link that takes the time
             next_s = about_s + (_FEWEST + 2) * size / rows[-1]["bytes"] * rows[-1]["us"] / 1e6
-        late = time.monotonic() + next_s > deadline
-        why = _why_not(comm, _COPIES[kind] * size, late, device)
+        why = _why_not(comm, _COPIES[kind] * size, time.monotonic() + next_s > deadline, device)
         if why:
             return {"rows": rows, "left_out": why, "from": size}
         rows.append(_row(comm, prepare, kind, size, about_s))
