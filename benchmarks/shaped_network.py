@@ -99,7 +99,10 @@ class Network:
             _ip(*inside, *shape.split())
 
     def _remove(self, bridge: str) -> None:
-        for words in (*(("netns", "del", n) for n in self.names), ("link", "del", bridge)):
+        # A pair first: the kernel takes a namespace's devices away some time after its name.
+        pairs = [("link", "del", f"{name}v") for name in self.names]
+        names = [("netns", "del", name) for name in self.names]
+        for words in (*pairs, *names, ("link", "del", bridge)):
             with contextlib.suppress(OSError):
                 subprocess.run(["ip", *words], capture_output=True, check=False)
 
