@@ -4,19 +4,22 @@ did not fit, by the line through smaller batches."""
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dlperf_hpc.analysis.flags import MOST_SAID, Flag
 from dlperf_hpc.model.case import CaseFacts
+from dlperf_hpc.model.checks import is_number
 from dlperf_hpc.model.result import GpuUse, RunResult, Status
 
 _COVERED = 0.9
 _GAP_S = 5.0
 _LONGER = 1.05
 _HOUR_S = 3600.0
+_MOST_PRICE = 1e9  # as a site profile allows
 
 
 def energy_doubts(result: RunResult) -> list[str]:
@@ -59,6 +62,34 @@ def of_energy(results: Sequence[RunResult]) -> list[Flag]:
     first = [f"{run}: {'; '.join(words)}" for run, words in [*doubts.items()][:MOST_SAID]]
     more = f"; and {len(doubts) - MOST_SAID} more runs" if len(doubts) > MOST_SAID else ""
     return [Flag("energy-in-doubt", f"{' | '.join(first)}{more}")]
+
+
+@dataclass(frozen=True)
+class Price:
+    """What one node costs in an hour, in a currency by its three letters."""
+
+    node_hour: float
+    currency: str
+
+    def of(self, node_hours: float) -> float:
+        """What so many node-hours cost."""
+        return self.node_hour * node_hours
+
+    def bought(self, per_s: float | None, nodes: int) -> float | None:
+        """How much of what comes at this rate one unit of the currency buys: rate x 3600 / (nodes x
+        price). Nodes count whole, also where other jobs share them."""
+        return None if per_s is None else per_s * _HOUR_S / self.of(nodes)
+
+
+def price_of(site: Mapping[str, Any]) -> Price | None:
+    """The price in a site profile as a manifest has it; None if it has none that can be one."""
+    row = site.get("node_hour")
+    if not isinstance(row, Mapping):
+        return None
+    price: Any = row.get("price")
+    currency = str(row.get("currency"))
+    fits = is_number(price) and 0 < price <= _MOST_PRICE and re.fullmatch("[A-Z]{3}", currency)
+    return Price(price, currency) if fits else None
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from statistics import fmean, median
 from typing import Any
 
 from dlperf_hpc.analysis import flags
-from dlperf_hpc.analysis.costs import Peak, does_not_fit, measured, needed, of_energy
+from dlperf_hpc.analysis.costs import Peak, Price, does_not_fit, measured, needed, of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.machines import chips, device_names
 from dlperf_hpc.model.case import CaseFacts, Topology, Until
@@ -26,6 +26,7 @@ from dlperf_hpc.model.stopping import describe
 from dlperf_hpc.records.nccl import in_words
 
 DEFAULT_BASE = Topology(1, 1)
+Pool = Callable[[Iterable[float]], float]
 
 
 def series_name(case: CaseFacts, sweep: str) -> str:
@@ -56,7 +57,7 @@ class CaseSummary:
     ``devices`` are the chips, or ``cpu``, that logs name. ``iteration_ms`` is the median of the
     windows' time / iterations, ``step_ms_p50`` that of our runs' own median step times, both ms.
     ``transports`` are the ways that NCCL's own lines tell. ``sweep`` is that of the runs: a case
-    that two sweeps measured has two summaries. ``evidence`` has each flag with its sentence.
+    that two sweeps measured has two. ``price`` is a node-hour's; ``evidence`` has each flag.
     """
 
     case: CaseFacts
@@ -96,6 +97,7 @@ class CaseSummary:
     step_ms_p50: float | None = None
     transports: tuple[str, ...] = ()
     sweep: str = ""
+    price: Price | None = None
     flags: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     evidence: tuple[Flag, ...] = ()
@@ -260,9 +262,6 @@ def _alone(
     found += flags.of_launches(counted) + flags.of_left_out(units, left_out) + of_energy(counted)
     summary, impossible = _with_flops(summary, counted, accelerator)
     return summary, found + impossible
-
-
-Pool = Callable[[Iterable[float]], float]
 
 
 def _pooled(

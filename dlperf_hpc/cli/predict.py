@@ -111,14 +111,14 @@ def _times(report: Report, series: Prediction) -> list[float]:
     """The times of all iterations on the most full nodes, of runs that count."""
     from dlperf_hpc.analysis.prediction import MEASURED
     from dlperf_hpc.analysis.speedup import series_name
-    from dlperf_hpc.records.logfile import iteration_ms
+    from dlperf_hpc.records.logfile import read_timed
 
     measured = [each.topology for each in series.counts if each.basis == MEASURED]
     times: list[float] = []
     for run in report.runs:
         case = run.run.case
         if run.counts and series_name(case, run.sweep) == series.series:
-            times += iteration_ms(Path(run.log)).values() if case.topology in measured[-1:] else ()
+            times += read_timed(Path(run.log)).ms.values() if case.topology in measured[-1:] else ()
     return times[:_MOST]
 
 

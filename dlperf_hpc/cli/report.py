@@ -73,6 +73,7 @@ def _report(arguments: argparse.Namespace) -> int:
         return _list_writers()
     if not arguments.paths:
         raise usage_error("DIR", "there is no directory and no log to report on")
+    from dlperf_hpc.analysis.costs import price_of
     from dlperf_hpc.reporting.contents import Report
     from dlperf_hpc.reporting.writers import Unwritable, write_report
 
@@ -100,6 +101,7 @@ def _report(arguments: argparse.Namespace) -> int:
         budget=manifest.budget_node_hours if manifest else None,
         until=manifest.until if manifest else None,
         sweeps=_sweeps(found),
+        price=price_of(manifest.site) if manifest else None,
     )
     paths: Sequence[Path] = ()
     unwritten = place.why_not
@@ -118,7 +120,7 @@ def _report(arguments: argparse.Namespace) -> int:
 
         print_report(report, found.damaged, arguments.all)
         print(found.summary())
-        print(cost_text(report.cost, report.budget), end="")
+        print(cost_text(report), end="")
         print("".join(f"written: {visible(str(path))}\n" for path in paths), end="")
     if unwritten:
         _tell_unwritten(arguments, unwritten)

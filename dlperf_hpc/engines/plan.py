@@ -36,7 +36,7 @@ _MOST_LINES = 10
 # Keys of a site profile that say how one submits and looks, and not what the jobs are.
 _OF_SUBMITTING = {
     *("array_parallelism", "description", "gpu_memory_mib", "group", "max_array_size"),
-    *("max_submit", "poll_s", "spread"),
+    *("max_submit", "node_hour", "poll_s", "spread"),
 }
 
 
@@ -378,10 +378,15 @@ def grow(ledger: Ledger, requested: Manifest, text: str) -> Ledger:
 def _site_with(
     there: Mapping[str, Any], given: Mapping[str, Any], names: set[str]
 ) -> dict[str, Any]:
-    """The manifest's site profile with those environments that it lacks and new arrays name."""
+    """The manifest's site profile with those environments that it lacks and new arrays name, and
+    with a price if it has none."""
     known, more = there.get("environment", {}), given.get("environment", {})
     lacking = {name: more[name] for name in sorted(names & more.keys() - known.keys())}
-    return {**there, "environment": {**known, **lacking}} if lacking else dict(there)
+    if lacking:
+        there = {**there, "environment": {**known, **lacking}}
+    if given.get("node_hour") and not there.get("node_hour"):
+        there = {**there, "node_hour": given["node_hour"]}
+    return dict(there)
 
 
 def _keep_spec(root: Path, text: str) -> None:

@@ -304,6 +304,13 @@ def _spreadable(value: bool, info: ValidationInfo) -> bool:
     return value
 
 
+class NodeHour(_ProfileTable):
+    """The ``price`` of one allocated node for an hour, in a currency by its code of ISO 4217."""
+
+    price: Annotated[float, Field(gt=0, le=1e9, allow_inf_nan=False)]
+    currency: Annotated[str, matching("[A-Z]{3}", "write the currency's three letters: EUR")]
+
+
 class Site(_ProfileTable):
     """How this cluster wants to be asked. What is not given is not asked for."""
 
@@ -332,6 +339,7 @@ class Site(_ProfileTable):
     srun_wait_s: _Count = 60
     poll_s: Annotated[float, Field(gt=0, le=86400)] = 30.0
     group: _Group | None = None
+    node_hour: NodeHour | None = None
     sbatch: Annotated[dict[Name, Any], AfterValidator(_sbatch_options)] = {}
     srun: list[Annotated[_Flag, AfterValidator(_srun_option)]] = []
     environment: dict[Name, Environment] = {}

@@ -465,6 +465,7 @@ def _timed(
         check=check,
         check_basis="" if check is None or lines is None else lines.basis,
         rest=None if lines is None or check is None else lines.rest,
+        losses=() if lines is None else lines.losses,
         **{name: getattr(window, name) for name in _OF_BOTH},
     )
     every = tuple(dict.fromkeys(warnings))

@@ -343,6 +343,10 @@ REST_DIFFERS = 0.04
 """A run whose speed behind the window is off by more is told: the window does not stand for it."""
 
 
+MOST_LOSSES = 60
+"""Of a window, kept over time: of more, the last of each of as many pieces."""
+
+
 @dataclass(frozen=True)
 class ExternalWindow:
     """What an external log gives by ``rule``: throughput over all devices, and how it was found.
@@ -356,7 +360,8 @@ class ExternalWindow:
     after ``first`` iterations, up to ``last``. ``check`` is the throughput in ``speed_unit`` on
     another basis, ``check_basis``; ``rest`` that of the iterations behind the window, if there are
     half as many. ``optimizer_steps`` is None where the accumulation is not known. ``content`` is
-    alike in copies of a log (:func:`dlperf_hpc.logs.interpret.segments.content_of`)."""
+    alike in copies of a log (:func:`dlperf_hpc.logs.interpret.segments.content_of`). ``losses``
+    are those of the window's lines with their iterations, at most :data:`MOST_LOSSES`."""
 
     rates: Rates
     rule: str
@@ -378,6 +383,7 @@ class ExternalWindow:
     drift: float | None = None
     steady: bool | None = None
     content: str = ""
+    losses: tuple[tuple[int, float], ...] = ()
 
     @property
     def samples_per_s(self) -> float | None:

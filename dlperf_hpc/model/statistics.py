@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from operator import gt, lt
 from statistics import fmean, median
+from typing import TypeVar
 
 TARGET_COVERAGE = 0.95
 """Coverage an interval is asked to have; with fewer than 6 values it cannot, and says so."""
@@ -32,6 +33,8 @@ _LEAST_OFF = TOLERANCE / 2  # what is closer than that is of no consequence, how
 _FEWEST_CASES = 6
 _TIMES_USUAL = 3.3
 _CLUSTERS_Z = 4.5
+
+_Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True)
@@ -282,3 +285,10 @@ def is_steady(times: Sequence[float]) -> bool:
     """Neither drift nor shift over 1 % that noise would not explain (p < 0.01)."""
     change = max(abs(drift(times)), abs(shift(times)))
     return change <= _CHANGE_LIMIT or abs(trend_z(times)) <= _Z_LIMIT
+
+
+def pieces(values: Sequence[_Value], most: int) -> list[Sequence[_Value]]:
+    """The values in their order, in at most ``most`` pieces that are equally long, but for the last
+    one, which may be shorter."""
+    width = max(1, math.ceil(len(values) / most))
+    return [values[at : at + width] for at in range(0, len(values), width)]

@@ -10,7 +10,7 @@ import errno
 import functools
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields, replace
 from datetime import datetime
@@ -188,15 +188,31 @@ def read_log(path: Path, iterations: bool = True, data: bytes | None = None) -> 
     return log
 
 
-def iteration_ms(path: Path) -> dict[int, float]:
-    """The slowest rank's times by the numbers of the iterations that a log has, ms; without those
-    that are no times. Empty for a log that cannot be read."""
+@dataclass(frozen=True)
+class Timed:
+    """What a log has over time: by the numbers of its iterations the slowest rank's time (``ms``)
+    and the mean loss, where these are such; and its lines ``gpu`` of the window."""
+
+    ms: Mapping[int, float] = field(default_factory=dict)
+    losses: Mapping[int, float] = field(default_factory=dict)
+    gpus: Sequence[Mapping[str, Any]] = ()
+
+
+def read_timed(path: Path) -> Timed:
+    """What a log has over time; nothing for a log that cannot be read."""
     try:
-        found = read_log(path).iterations[:MOST_TIMES]
+        log = read_log(path)
     except (LogError, ValueError):
-        return {}
-    times: Iterator[tuple[Any, Any]] = ((line.get("n"), line.get("ms")) for line in found)
-    return {n: ms for n, ms in times if type(n) is int and is_number(ms) and 0 <= ms <= MOST_MS}
+        return Timed()
+    numbered: Iterator[tuple[Any, Any, Any]] = (
+        (line.get("n"), line.get("ms"), line.get("loss")) for line in log.iterations[:MOST_TIMES]
+    )
+    known = [row for row in numbered if type(row[0]) is int]
+    return Timed(
+        {n: ms for n, ms, _ in known if is_number(ms) and 0 <= ms <= MOST_MS},
+        {n: float(loss) for n, _, loss in known if is_number(loss)},
+        _gpus_of_window(log),
+    )
 
 
 def started(path: Path) -> float | None:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from dlperf_hpc.analysis.costs import Cost, cost
+from dlperf_hpc.analysis.costs import Cost, Price, cost
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_tables
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.machines import machine_of
@@ -26,6 +26,7 @@ from dlperf_hpc.model.case import Topology, Until
 from dlperf_hpc.model.result import RunResult, Status, SweepSource
 from dlperf_hpc.model.statistics import TARGET_COVERAGE
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.curves import Curve, curves_json, curves_of, runs_with_curves
 from dlperf_hpc.reporting.prediction_tables import predictions_json
 from dlperf_hpc.reporting.run_states import warnings_of
 from dlperf_hpc.reporting.step_tables import step_parts_json
@@ -89,7 +90,7 @@ class Report:
     time limits of runs, by run id, as far as they are known, and ``budget`` the node-hours that the
     sweep may use, None without a bound. ``until`` is the rule by which the number of repeats was
     decided, None where it was not. ``sweeps`` are the sweeps of a report of several, in the order
-    in which they were given."""
+    in which they were given. ``price`` is a node-hour's, None where it is not known."""
 
     name: str
     runs: Sequence[RunResult]
@@ -103,12 +104,14 @@ class Report:
     budget: float | None = None
     until: Until | None = None
     sweeps: Sequence[SweepSource] = ()
+    price: Price | None = None
 
     @cached_property
     def cases(self) -> Sequence[CaseSummary]:
         """What the runs of each case say together. ValueError if ``base`` is no topology."""
         bases = {sweep.name: sweep.base for sweep in self.sweeps}
-        return summarise(self.runs, self.base, self.accelerator, self.until, bases)
+        found = summarise(self.runs, self.base, self.accelerator, self.until, bases)
+        return [replace(case, price=self.price) for case in found] if self.price else found
 
     @cached_property
     def case_rows(self) -> list[dict[str, Any]]:
@@ -124,7 +127,7 @@ class Report:
     def compute(self) -> None:
         """Compute what most files tell."""
         _ = self.case_rows, self.run_rows, self.nodes, self.machines, self.option_pairs
-        _ = self.predictions, self.step_parts
+        _ = self.predictions, self.step_parts, self.curves
 
     @cached_property
     def series(self) -> Mapping[str, tuple[CaseSummary, ...]]:
@@ -190,6 +193,12 @@ class Report:
         return step_parts(self.series, self.runs)
 
     @cached_property
+    def curves(self) -> Mapping[int, Mapping[str, Curve]]:
+        """What runs have over time, by ``id`` of the run: see :func:`.curves.runs_with_curves`."""
+        found = ((id(run), curves_of(run)) for run in runs_with_curves(self.runs))
+        return {run: curves for run, curves in found if curves}
+
+    @cached_property
     def troubles(self) -> tuple[RunResult, ...]:
         """The runs that ended without a number, or of which nothing on disk says how: a cut log."""
         return tuple(r for r in self.runs if r.status.bad or r.status is Status.UNKNOWN)
@@ -249,7 +258,7 @@ def as_json(report: Report) -> dict[str, Any]:
     and what it lacks. ``nodes`` and ``predictions`` are what ``dlperf nodes --json`` and
     ``dlperf predict --json`` print, null without any. ``step_parts`` has what the step of each case
     is made of, in ms. ``sweeps`` has the sweeps of a report of several, in what they differ and
-    what they have in common; null for one."""
+    what they have in common; null for one. ``curves`` has what runs have over time."""
     lists = ({"flags": list(case.flags), "notes": list(case.notes)} for case in report.cases)
     return {
         "schema": SCHEMA,
@@ -270,11 +279,12 @@ def as_json(report: Report) -> dict[str, Any]:
             series: {"result": table.to_dict(), "missing": list(table.reasons)}
             for series, table in report.dlperf.items()
         },
-        "cost": report.cost and _cost(report.cost, report.budget),
+        "cost": report.cost and _cost(report.cost, report.budget, report.price),
         "nodes": _nodes(report.nodes) if report.nodes.something else None,
         "predictions": predictions_json(report.predictions) if report.predictions else None,
         "step_parts": step_parts_json(report.step_parts),
         "sweeps": _sweeps(report) if report.sweeps else None,
+        "curves": curves_json(report.runs, report.curves),
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
     }
@@ -292,10 +302,13 @@ def _nodes(found: NodeFindings) -> dict[str, Any]:
     return nodes_json(found)
 
 
-def _cost(found: Cost, budget: float | None) -> dict[str, Any]:
-    bound = {} if budget is None else {"node_hours_budget": budget}
+def _cost(found: Cost, budget: float | None, price: Price | None) -> dict[str, Any]:
+    known: dict[str, Any] = {} if budget is None else {"node_hours_budget": budget}
+    if price is not None:
+        known |= {"node_hour_price": price.node_hour, "currency": price.currency}
+        known["price_of_used"] = price.of(found.used)
     return {
-        **bound,
+        **known,
         "runs": found.runs,
         "runs_unknown": found.unknown,
         "node_hours_asked": found.requested,
@@ -322,11 +335,19 @@ def _pair(pair: OptionPair) -> dict[str, Any]:
 
 _ROW = json.JSONEncoder(separators=(",\n   ", ": "), allow_nan=False)
 """Writes a flat row as ``indent=1`` would in a list; without ``indent`` json does so in C."""
+_LINE = json.JSONEncoder(allow_nan=False)
+"""Writes a row of many numbers as one line."""
 
 
 def json_text(report: Report) -> str:
     """``report.json``: the whole report as plain JSON values."""
     values = as_json(report)
-    runs = ",\n".join(f"  {{\n   {_ROW.encode(row)[1:-1]}\n  }}" for row in values["runs"])
-    whole = redacted(json.dumps({**values, "runs": []}, indent=1, allow_nan=False)) + "\n"
-    return whole.replace('\n "runs": []', f'\n "runs": [\n{runs}\n ]', 1) if runs else whole
+    runs = [f"  {{\n   {_ROW.encode(row)[1:-1]}\n  }}" for row in values["runs"]]
+    curves = [f"  {_LINE.encode(row)}" for row in values["curves"]]
+    without = {**values, "runs": [], "curves": []}
+    whole = redacted(json.dumps(without, indent=1, allow_nan=False)) + "\n"
+    for name, lines in (("runs", runs), ("curves", curves)):
+        if lines:
+            text = ",\n".join(lines)
+            whole = whole.replace(f'\n "{name}": []', f'\n "{name}": [\n{text}\n ]', 1)
+    return whole

@@ -145,6 +145,11 @@ _SPEEDUPS: tuple[Column[CaseSummary], ...] = (
     _number("base_figure_high", _OWN, _BASE_UPPER, _base_own(_HIGH)),
 )  # fmt: skip
 
+
+def _bought(unit: str) -> Callable[[CaseSummary], Any]:
+    return lambda s: s.price and s.price.bought(s.median(unit), s.case.topology.nodes)
+
+
 _SWEEP = "sweep that measured it, in a report of several sweeps"
 
 CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
@@ -198,6 +203,12 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
     _text("notes", "what the flags say, in sentences with figures, separated by ' | '",
           lambda s: " | ".join(s.notes)),
     _text("sweep", _SWEEP),
+    _number("samples_per_currency", "1/currency", "samples that one unit of the currency buys in "
+            "the window: samples_per_s x 3600 / (nodes x price of a node-hour); shared nodes count "
+            "whole; empty without a price", _bought(_RATE)),
+    _number("tokens_per_currency", "1/currency", "tokens that one unit of the currency buys, by "
+            "tokens_per_s", _bought(_TOKENS)),
+    _text("currency", "that of the price in the site profile", "price.currency"),
 )  # fmt: skip
 """One row per case: ``speedup.csv``."""
 

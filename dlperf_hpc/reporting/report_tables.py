@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.analysis.costs import Cost
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
 from dlperf_hpc.errors import at_most, listed, number_of, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S
@@ -81,6 +80,17 @@ def _tokens(members: Sequence[CaseSummary], rank: int) -> list[Column[CaseSummar
     return [case_column("tokens_per_s", name=TOKENS_PER_S, rank=rank)]
 
 
+def bought(members: Sequence[CaseSummary], rank: int) -> list[Column[CaseSummary]]:
+    """What one unit of the currency buys of samples and tokens, where a price is known."""
+    price = members[0].price if members else None
+    if price is None:
+        return []
+    return [
+        case_column(f"{what}_per_currency", name=f"{what}/{price.currency}", unit="", rank=rank)
+        for what in ("samples", "tokens")
+    ]
+
+
 def narrow_table(name: str, members: Sequence[CaseSummary]) -> Table[CaseSummary]:
     """The cases of a series, or of those of several sweeps that differ in nothing else, for a
     terminal, which drops the columns of the highest rank first."""
@@ -94,6 +104,7 @@ def narrow_table(name: str, members: Sequence[CaseSummary]) -> Table[CaseSummary
         case_column("mfu", name="MFU %", form=hundredths, rank=5),
         case_column("memory_mb_max", name="mem GB", form=lambda mb: f"{mb / 1000:.2f}", rank=6),
         *_tokens(members, rank=7),
+        *bought(members, rank=3),
         RUNS,
     ]
     if any(s.sweep for s in members):
@@ -109,6 +120,7 @@ def wide_table(members: Sequence[CaseSummary]) -> Table[CaseSummary]:
         _speeds(members),
         figures("CI (coverage)", lambda s: with_coverage(_interval(s))),
         *_tokens(members, rank=1),
+        *bought(members, rank=1),
         case_column("speedup", form=two_digits, rank=0),
         figures("speedup CI", lambda s: interval_text(s.speedup_interval)),
         case_column("efficiency", form=percent, rank=0),
@@ -440,12 +452,15 @@ def _behind(
     return [*parts, "", drawn(trouble, style="")] if trouble is not None else parts
 
 
-def cost_text(found: Cost | None, budget: float | None = None) -> str:
-    """One line on the node-hours of a sweep, and its ``budget`` of them, if it has one; '' where no
-    log tells how long a run took."""
+def cost_text(report: Report) -> str:
+    """One line on the node-hours of a sweep, what they cost where a price is known, and its budget
+    of them, if it has one; '' where no log tells how long a run took."""
+    found, budget, price = report.cost, report.budget, report.price
     if found is None:
         return ""
     text = f"node-hours: {found.used:.3g} used"
+    if price is not None:
+        text += f" ({price.of(found.used):.2f} {price.currency} at {price.node_hour:g} each)"
     if budget is not None:
         text += f" / {budget:.6g} (the budget),"
     if found.requested is not None:

@@ -28,14 +28,17 @@ from dataclasses import dataclass
 from functools import reduce
 from operator import mul, or_
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.files import read_regular, write_once
 from dlperf_hpc.model.case import Case
+from dlperf_hpc.model.statistics import pieces
 from dlperf_hpc.train.probe.node import Device, nvml_gpus, text_of
 
 _EVERY_S = 0.15
+_MOST_POINTS = 60  # of what a log has over time
 _MOST_SAMPLES = 20_000  # of a GPU of a user's program: 50 minutes at seven a second
 _LATE_S = 0.1  # that a look may come late, and a sample may take
 _DEEPEST = 64  # processes below each other
@@ -158,7 +161,8 @@ class GpuWatch:
         if self._joules is not None and after is not None:
             counted = after - self._joules
         energy = energy_of(self._samples, self._times, self._began, end, counted)
-        return {**summarise(self._samples), **energy}
+        series = over_time(self._samples, self._times, self._began)
+        return {**summarise(self._samples), **series, **energy}
 
 
 def energy_of(
@@ -207,6 +211,30 @@ def summarise(samples: Sequence[GpuSample]) -> dict[str, Any]:
         if values:
             found[name] = put_together(values)
     return {"samples": len(samples), **found} if found else {}
+
+
+def over_time(
+    samples: Sequence[GpuSample], times: Sequence[float], began: float
+) -> dict[str, list[float | None]]:
+    """Utilisation (``util_at``, %) and SM clock (``sm_mhz_at``, MHz) in at most 60 pieces of as
+    many samples each: the median of a piece, and the moment halfway from its first sample to its
+    last (``at_s``, s since ``began``, as ``times``). None is a piece that the device does not tell;
+    without any there is nothing."""
+    found: dict[str, list[float | None]] = {}
+    parts = pieces(list(zip(samples, times)), _MOST_POINTS)
+    for name in ("util", "sm_mhz"):
+        column = [_middle(getattr(sample, name) for sample, _ in part) for part in parts]
+        if column.count(None) < len(column):
+            found[f"{name}_at"] = column
+    if found:
+        ends = ((part[0][1], part[-1][1]) for part in parts)
+        found["at_s"] = [round((first + last) / 2 - began, 2) for first, last in ends]
+    return found
+
+
+def _middle(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return median(known) if known else None
 
 
 def _mean(digits: int) -> Callable[[Sequence[float]], float]:
@@ -262,9 +290,10 @@ class GpuSeries:
         if before is not None and after is not None:
             counted = after - before
         energy = energy_of(samples, times, opened, ended, counted, every_s)
+        series = over_time(samples, times, opened)
         states = {
             "before": self._before,
-            "window": {**summarise(samples), **energy},
+            "window": {**summarise(samples), **series, **energy},
             "after": gpu_state(self._device),
         }
         return [{"uuid": self._uuid, "when": when, **state} for when, state in states.items()]

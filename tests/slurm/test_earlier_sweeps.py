@@ -40,6 +40,7 @@ FIGURES = (
 )
 STEPS = ("iteration_ms", "step_ms_p50")
 GPU = ("alloc_retries", "reserved_mb", "joules_by", "devices", "covered", "gap_s", "energy_doubt")
+PRICED = ("samples_per_currency", "tokens_per_currency", "currency")
 EXECUTION = ("graphs", "graph_breaks", "recompiles")
 PLACES = ("runs.csv: ", "speedup.csv: ", "report.json: runs[].", "report.json: cases[].")
 ADDED = frozenset(
@@ -56,8 +57,9 @@ ADDED = frozenset(
         ),
         *(
             f"report.json: {name}"
-            for name in ("flag_counts", "predictions", "step_parts", "sweeps")
+            for name in ("flag_counts", "predictions", "step_parts", "sweeps", "curves")
         ),
+        *(f"{place}{name}" for place in PLACES for name in PRICED),
         "report.json: switches[].unit",
         *(f"compare.json: cases[].{name}" for name in ("differences", "unit", "pairs")),
         *(f"compare.json: cases[].{side}.{name}" for side in "ab" for name in (*TOKENS, *FIGURES)),

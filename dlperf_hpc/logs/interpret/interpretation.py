@@ -24,8 +24,16 @@ from dlperf_hpc.logs.scanned import (
     no_speed,
 )
 from dlperf_hpc.model.case import ObservedCase, ObservedRun
-from dlperf_hpc.model.result import REST_DIFFERS, ExternalWindow, Rates, RunResult, Status, rates_of
-from dlperf_hpc.model.statistics import drift, is_steady
+from dlperf_hpc.model.result import (
+    MOST_LOSSES,
+    REST_DIFFERS,
+    ExternalWindow,
+    Rates,
+    RunResult,
+    Status,
+    rates_of,
+)
+from dlperf_hpc.model.statistics import drift, is_steady, pieces
 from dlperf_hpc.records.failures import READING, SIGNS, WINDOW, Verdict
 from dlperf_hpc.records.nccl import EVENT
 
@@ -329,6 +337,7 @@ class _RunOfLog:
             drift=drift(times) if steady else None,
             steady=is_steady(times) if steady else None,
             content=segments.content_of(found, self.reading),
+            losses=_loss_curve(found),
         )
         return window, [*warnings, *lost]
 
@@ -432,3 +441,11 @@ def _kind(trouble: Trouble) -> Status:
 
 def _trouble_text(trouble: Trouble, more: str) -> str:
     return f"line {trouble.line}: {trouble.text[:200]}" + (f" ({more})" if more else "")
+
+
+def _loss_curve(found: segments.WindowFigure) -> tuple[tuple[int, float], ...]:
+    """Iterations of a window with their finite losses: of more than :data:`MOST_LOSSES`, the last
+    of each piece."""
+    lines = zip(found.steps.numbers("iteration"), found.steps.numbers("loss"))
+    known = [(int(iteration), loss) for iteration, loss in lines if math.isfinite(loss)]
+    return tuple(part[-1] for part in pieces(known, MOST_LOSSES))

@@ -120,7 +120,8 @@ class Series:
 @dataclass(frozen=True)
 class PageFigure:
     """The one figure. ``still`` is its SVG for readers without scripts, with ``still_caption``;
-    ``specs`` are Vega-Lite's, by what they draw. ``empty`` says why there is no figure."""
+    ``specs`` are Vega-Lite's, by what they draw; ``folded`` are those of one run that one unfolds:
+    name, title, and what a point is. ``empty`` says why there is no figure."""
 
     title: str
     caption: str
@@ -130,6 +131,7 @@ class PageFigure:
     menus: tuple[Choice, ...] = ()
     series: tuple[Series, ...] = ()
     most_series: int = 12
+    folded: tuple[tuple[str, str, str], ...] = ()
     empty: str = ""
 
 

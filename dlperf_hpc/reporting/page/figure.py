@@ -81,8 +81,8 @@ def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
     name = {"type": "text", "align": "left", "dx": 3, "fontSize": 11, "color": "currentColor"}
     aside = {"type": "rule", "strokeWidth": 1, "opacity": 0.45}
     cross = "M-.8,-.8L.8,.8M-.8,.8L.8,-.8"
-    hollow = _points(filled=False, shape="circle", size=46, strokeWidth=1.4)
-    without = _points(filled=False, shape=cross, size=70, strokeWidth=1.6)
+    hollow = _points(filled=False, shape="circle", size=46, strokeWidth=1.4, clip=True)
+    without = _points(filled=False, shape=cross, size=70, strokeWidth=1.6, clip=True)
     return {
         **_base(380),
         "params": [{"name": end, "value": 1} for end in ("xlow", "xhigh", "ylow", "yhigh")],
@@ -93,16 +93,17 @@ def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
         },
         "layer": [
             _layer("ideal", {**grey, "clip": True}, color=None),
-            _layer("lines", {"type": "line", "strokeWidth": 1.3},
+            _layer("lines", {"type": "line", "strokeWidth": 1.3, "clip": True},
                    strokeDash={**by_series, "scale": lines}),
             _layer("leaders", aside, x2={"field": "x2"}, y2={"field": "y2"}),
             _layer("labels", name, color=None, text={"field": "text"}),
-            _layer("runs", _points(shape="circle", size=16, opacity=0.5), y=_number("y")),
+            _layer("runs", _points(shape="circle", size=16, opacity=0.5, clip=True),
+                   y=_number("y")),
             _layer("hollow", hollow, y=_number("y")),
             _layer("without", without, y={"value": {"expr": "height - 7"}}),
-            _layer("intervals", {"type": "rule", "strokeWidth": 2},
+            _layer("intervals", {"type": "rule", "strokeWidth": 2, "clip": True},
                    y=_number("low"), y2={"field": "high"}),
-            _layer("cases", _points(size=70, opacity=1), y=_number("y"),
+            _layer("cases", _points(size=70, opacity=1, clip=True), y=_number("y"),
                    shape={**by_series, "scale": {"domain": numbers, "range": shapes}}),
         ],
     }  # fmt: skip
@@ -113,11 +114,14 @@ def _ends(axis: str) -> dict[str, Any]:
     return {"nice": False, **ends}
 
 
-def trace() -> dict[str, Any]:
-    """The iterations of one run: the slowest rank's time of each, p5 to p95 over the ranks."""
+def trace(x: str, y: str) -> dict[str, Any]:
+    """What one run has over time, by the titles of the axes: a line in an area. Of iterations it is
+    the slowest rank's time of each, and p5 to p95 over the ranks."""
     from_data = {"zero": False}
-    y = {"axis": {"title": "iteration, ms"}, "scale": from_data}
-    axis = {"title": "iteration of the run", "format": "d", "tickMinStep": 1}
+    value = {"axis": {"title": y}, "scale": from_data}
+    axis: dict[str, Any] = {"title": x, "tickCount": {"expr": "width / 80"}}
+    if x.startswith("iteration"):
+        axis |= {"format": "d", "tickMinStep": 1}
     area = {"type": "area", "opacity": 0.25, "color": COLOURS[0]}
     point = {"size": 14, "color": COLOURS[0]}
     line = {"type": "line", "strokeWidth": 1.5, "color": COLOURS[0], "point": point}
@@ -126,10 +130,12 @@ def trace() -> dict[str, Any]:
         "data": {"name": "trace", "values": []},
         "encoding": {"x": _number("n", scale={**from_data, "nice": False}, axis=axis)},
         "layer": [
-            {"mark": area, "encoding": {"y": _number("low", **y), "y2": {"field": "high"}}},
-            {"mark": line, "encoding": {"y": _number("slowest", **y)}},
+            {"mark": area, "encoding": {"y": _number("low", **value), "y2": {"field": "high"}}},
+            {"mark": line, "encoding": {"y": _number("slowest", **value)}},
+            {"mark": _points(size=170, opacity=0, cursor="default"),  # what a mouse finds
+             "encoding": {"y": _number("slowest", **value)}},
         ],
-    }
+    }  # fmt: skip
 
 
 PART_COLOURS = dict(zip(PARTS.values(), (COLOURS[0], *COLOURS[1:4], COLOURS[-1])))

@@ -15,7 +15,7 @@
   const cases = data.cases || [], runs = data.runs || [];
   const menu = name => one(`#menus select[name=${name}]`)?.value;
   const boxes = one('#all'), find = one('[name=find]');
-  let views = {}, open = null, sorted = {}, based, later;
+  let views = {}, open = null, sorted = {}, based, later, zoomable = [], drag = null;
 
   // --- numbers
   const grouped = text => text.replace(/(?<![\d.])[1-9]\d{4,}/g, d => d.replace(/\B(?=(\d{3})+$)/g, '\u202f')); // as in the tables
@@ -152,6 +152,7 @@
       drawn.replaceChildren(...parts.map((_, i) => { const div = make('div'); div.append(make('p'), make('div', '', { id: `live-${i}` })); return div; }));
     }
     drawn.style.setProperty('--across', parts[0].across);
+    zoomable = parts;
     const narrow = drawn.clientWidth < 640, height = narrow ? 270 : rows > 1 ? 205 : 340;
     for (const p of parts) {
       p.y = menu('y') === 'log' && !p.q.logs ? 'zero' : menu('y');
@@ -166,6 +167,7 @@
       const cut = p.y !== 'log' && ends[0] > 0, lowest = narrow || i >= parts.length - p.across;
       drawn.children[i].firstChild.textContent = [p.title, cut ? 'axis not from 0' : ''].filter(Boolean).join(', ');
       const signals = { xlow: p.at.low, xhigh: p.at.high, ylow: ends[0], yhigh: ends[1] };
+      Object.assign(p, { id: `live-${i}`, ends: { ...signals }, logs: { x: x === 'log', y: p.y === 'log' } });
       await show(`live-${i}`, `${q.label} ${x} ${p.y} ${height} ${lowest} ${menu('colour')}`, () => scalingSpec(q, x, p.y, height, signals, lowest), p.sets,
         `${q.axis} against devices${p.title && ', ' + p.title}: ${p.sets.cases.length} cases of ${p.series.length} series. The tables below have every figure.`, signals);
     }
@@ -223,8 +225,64 @@
     one(`#${id} svg`)?.setAttribute('aria-hidden', 'true');
   };
 
+  // --- zoom: other ends of a panel's axes, until it is drawn anew
+  // Show the stretches x and y of what is shown now, as fractions from the left and from below; y of one quantity, or of all.
+  const zoom = (x, y, name) => zoomable.forEach((p, i) => {
+    const { made: { view }, layers } = views[p.id] || { made: {} };
+    for (const [axis, parts] of name && p.name !== name ? [['x', x]] : [['x', x], ['y', y]]) {
+      const low = p.ends[axis + 'low'], high = p.ends[axis + 'high'], [from, to] = parts.map(f => p.logs[axis] ? low * (high / low) ** f : low + f * (high - low));
+      if (!view || !(to - from > 1e-6 * Math.abs(to) && Math.abs(to) < 1e12)) return; // where numbers end
+      Object.assign(p.ends, { [axis + 'low']: from, [axis + 'high']: to });
+    }
+    view.logLevel(vega.Error); // as in show
+    ['leaders', 'labels'].forEach(set => layers.includes(set) && view.data(set, []));
+    Object.entries(p.ends).forEach(([signal, value]) => view.signal(signal, value));
+    view.runAsync();
+    drawn.children[i].firstChild.textContent = [p.title, 'a part: Escape shows all'].filter(Boolean).join(', ');
+  });
+  const band = ({ box, from, to }) => ['x', 'y'].map(axis => { // what a drag covers, as fractions of the plot; all for a few pixels
+    const size = axis === 'x' ? box.width : box.height, ends = [from, to].map(at => Math.max(0, Math.min((at[axis] - box[axis]) / size, 1)));
+    return Math.abs(ends[1] - ends[0]) * size < 8 ? [0, 1] : ends.sort((a, b) => a - b);
+  });
+  if (drawn && data.kind === 'report') {
+    drawn.tabIndex = 0;
+    drawn.addEventListener('pointerdown', e => {
+      const p = zoomable[[...drawn.children].findIndex(div => div.contains(e.target))], box = p && one(`#${p.id} .root > g > .background`)?.getBoundingClientRect(), from = { x: e.clientX, y: e.clientY };
+      if (box && e.button === 0 && e.pointerType !== 'touch' && from.x > box.left && from.x < box.right && from.y > box.top && from.y < box.bottom) drag = { name: p.name, box, from, to: from };
+    });
+    addEventListener('pointermove', e => {
+      if (!drag || (!drag.moved && Math.hypot(e.clientX - drag.from.x, e.clientY - drag.from.y) < 5)) return;
+      const { box, to, name } = drag, x = (to.x - e.clientX) / box.width, y = (e.clientY - to.y) / box.height;
+      Object.assign(drag, { moved: true, pans: drag.pans ?? e.shiftKey, to: { x: e.clientX, y: e.clientY } });
+      one('#tip')?.remove();
+      if (drag.pans) return zoom([x, 1 + x], [y, 1 + y], name);
+      const [[left, right], [top, bottom]] = band(drag);
+      if (!one('#band')) document.body.append(make('div', '', { id: 'band' }));
+      one('#band').style.cssText = `left:${box.x + left * box.width}px;top:${box.y + top * box.height}px;width:${(right - left) * box.width}px;height:${(bottom - top) * box.height}px`;
+    });
+    ['pointerup', 'pointercancel'].forEach(name => addEventListener(name, e => {
+      const last = drag;
+      drag = one('#band')?.remove() ?? null;
+      if (!last?.moved || e.type !== 'pointerup') return;
+      drawn.addEventListener('click', e => e.stopPropagation(), { capture: true, once: true }); // a drag picks nothing,
+      setTimeout(() => drawn.dispatchEvent(new Event('click'))); // the next click does
+      const [x, [top, bottom]] = band(last);
+      if (!last.pans) zoom(x, [1 - bottom, 1 - top], last.name);
+    }));
+    drawn.addEventListener('dblclick', draw);
+    drawn.addEventListener('keydown', e => {
+      const by = { '+': 0.2, '=': 0.2, '-': -1 / 3 }[e.key];
+      if (e.key === 'Escape') draw();
+      if (by && !e.ctrlKey && !e.metaKey) zoom([by, 1 - by], [by, 1 - by]);
+    });
+  }
+
   // --- hover and click
   const said = datum => {
+    if (datum?.slowest !== undefined) { // a point of what one run has over time
+      const { x, y } = data.traces[datum.curve ?? 'trace'], spread = datum.high > datum.low ? [[datum.curve ? 'lowest to highest' : 'p5 to p95', `${digits(datum.low)}–${digits(datum.high)}`]] : [];
+      return [`${x.split(' of ')[0]} ${grouped(String(datum.n))}`, [[y, digits(datum.slowest)], ...spread]];
+    }
     if (datum?.r !== undefined) {
       const r = runs[datum.r], c = cases[r.c], q = data.quantities[datum.q], p = point(c, q);
       const value = datum.y == null ? 'no number' : shown(datum.y, q);
@@ -244,7 +302,7 @@
   const tip = (event, datum) => {
     one('#tip')?.remove();
     const told = said(datum);
-    if (!told) return;
+    if (!told || drag?.moved) return;
     const box = make('div', '', { id: 'tip' }), dl = make('dl');
     box.append(make('b', told[0]), dl);
     dl.append(...told[1].flatMap(([name, text]) => [make('dt', name), make('dd', text)]));
@@ -261,6 +319,11 @@
     tr.focus({ preventScroll: true });
   };
   const pick = datum => datum?.r !== undefined ? details(datum.r, true) : datum?.c !== undefined && toRow(`#t-cases tr[data-c="${datum.c}"]`);
+  const folds = all('#detail [data-curve]'), unfold = fold => {
+    const name = fold.dataset.curve, c = runs[open]?.curves?.[name];
+    return c && fold.open && show(name, name, () => data.specs[name], { trace: c.x.map((n, i) => ({ curve: name, n, slowest: c.y[i], low: c.low[i] ?? c.y[i], high: c.high[i] ?? c.y[i] })) }, `${data.traces[name].title} of ${runs[open].name}`);
+  };
+  folds.forEach(fold => fold.addEventListener('toggle', () => unfold(fold)));
   const details = async (number, move) => {
     const r = runs[number], t = r.trace, box = one('#detail');
     open = number;
@@ -276,6 +339,7 @@
       const step = (t.last - t.first + 1) / t.slow.length;
       await show('trace', 'trace', () => data.specs.trace, { trace: t.slow.map((v, i) => ({ n: Math.min(t.last, Math.round(t.first + (i + 1) * Math.max(step, t.width) - 1)), slowest: v, low: t.low[i], high: t.high[i] })) }, `Iterations of ${r.name}`);
     }
+    for (const fold of folds) { fold.hidden = !r.curves?.[fold.dataset.curve]; await unfold(fold); }
     if (move) { box.scrollIntoView({ block: 'nearest' }); box.focus({ preventScroll: true }); }
     remember();
   };

@@ -21,6 +21,7 @@ from dlperf_hpc.model.result import TOKENS_PER_S, Status
 from dlperf_hpc.model.stopping import label
 from dlperf_hpc.reporting.contents import FlagRow, Report, json_text
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
+from dlperf_hpc.reporting.curves import MOST_RUNS
 from dlperf_hpc.reporting.node_tables import nodes_of, sentences
 from dlperf_hpc.reporting.page import Page, Remark, Section
 from dlperf_hpc.reporting.page.script_data import data_of, figure_of
@@ -124,7 +125,7 @@ def _facts(visible: VisibleReport) -> tuple[tuple[str, str], ...]:
         "Base of speedup": ", ".join(bases) or f"none: {report.base or DEFAULT_BASE} has no run",
         "Measured": span([*starts[:1], *ends[-1:]]),
         "Site": report.site,
-        "Node-hours": cost_text(report.cost, report.budget).partition(": ")[2].strip(),
+        "Node-hours": cost_text(report).partition(": ")[2].strip(),
         "Repeats": label(report.until) if report.until else "",
         "Nodes": listed(report.hosts, MOST_NAMED),
         "Alike in all cases": "; ".join(alike),
@@ -182,6 +183,11 @@ def _missing(visible: VisibleReport, large: Iterable[str]) -> tuple[str, ...]:
             f"This page shows {len(visible.runs)} of {len(report.runs)} runs one by one: those "
             "that do not count, and the first of each case. Medians and intervals are of all "
             "runs, and the files for download have all of them."
+        )
+    if len(report.runs) > MOST_RUNS and report.curves:
+        lines.append(
+            f"Loss and GPUs over time are on this page, and in report.json, of {MOST_RUNS} of "
+            f"{len(report.runs)} runs: the first repeats."
         )
     lines += [f"{name} is too large for this page: it lies beside it." for name in large]
     return tuple(map(printable, lines))

@@ -18,9 +18,11 @@ from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary
 from dlperf_hpc.analysis.step_parts import PARTS, StepParts
 from dlperf_hpc.errors import LogError, listed, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Window, rates_of
-from dlperf_hpc.records.logfile import MOST_MS, MOST_TIMES, iteration_ms
+from dlperf_hpc.model.statistics import pieces
+from dlperf_hpc.records.logfile import MOST_MS, MOST_TIMES, read_timed
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.reporting import table
+from dlperf_hpc.reporting.curves import KINDS, CurveKind
 from dlperf_hpc.reporting.page import (
     Choice,
     PageFigure,
@@ -183,8 +185,10 @@ def figure_of(visible: VisibleReport) -> PageFigure:
         caption=_CAPTION,
         still=drawn,
         still_caption=dots,
-        specs={"scaling": figure.scaling(count, devices), "trace": figure.trace(),
-               "parts": figure.parts()},
+        specs={"scaling": figure.scaling(count, devices), "parts": figure.parts(),
+               **{name: figure.trace(kind.x, kind.y) for name, kind in TRACES.items()}},
+        folded=tuple((name, KINDS[name].title, KINDS[name].about) for name in KINDS
+                     if any(name in curves for curves in visible.report.curves.values())),
         menus=(
             Choice("quantity", "Quantity", labels, first),
             Choice("beside", "Beside it", {"": "nothing", **labels}, beside),
@@ -204,8 +208,12 @@ def figure_of(visible: VisibleReport) -> PageFigure:
     )  # fmt: skip
 
 
+TRACES = {"trace": CurveKind("Iterations", "iteration of the run", "iteration, ms", ""), **KINDS}
+"""What is drawn of one run over time, by name."""
+
 OWN = "own"
 """The base that each sweep has of its own, where these are not the same."""
+
 _AXES = {"fit": "from 0 where that serves", "zero": "from 0", "log": "log2 where that serves"}
 
 
@@ -255,8 +263,9 @@ def data_of(visible: VisibleReport) -> dict[str, Any]:
         "near": NEAR,
         "hover": HOVER,
         "colours": colours_by(visible.report.series),
+        "traces": {name: vars(each) for name, each in TRACES.items()},
         "cases": [_case_data(s, series[s.series], steps.get(id(s))) for s in visible.cases],
-        "runs": [_run_data(row, visible.cases[row.item]) for row in visible.runs],
+        "runs": [_run_data(row, visible) for row in visible.runs],
     }
 
 
@@ -283,16 +292,17 @@ def _case_data(summary: CaseSummary, series: int, step: StepParts | None) -> dic
     }
 
 
-def _run_data(row: RunRow, summary: CaseSummary) -> dict[str, Any]:
-    trace = trace_of(row.run)
+def _run_data(row: RunRow, visible: VisibleReport) -> dict[str, Any]:
+    trace, curves = trace_of(row.run), visible.report.curves.get(id(row.run))
     return {
         "name": printable(row.run.run.id),
         "c": row.item,
         "repeat": row.run.run.repeat,
         "ok": row.counts,
-        "m": measures_of_run(row.run, summary),
+        "m": measures_of_run(row.run, visible.cases[row.item]),
         "told": [[name, text] for name, text in run_facts(row.run).items()],
         **({"trace": trace} if trace else {}),
+        **({"curves": {name: vars(each) for name, each in curves.items()}} if curves else {}),
     }
 
 
@@ -388,7 +398,7 @@ def trace_of(result: RunResult) -> dict[str, Any] | None:
         first = result.window.warmup + 1
         points = _thinned(first, list(zip(*ranks)))
         return points | {"slowest": _slowest(result, ranks), "ranks": len(ranks)}
-    times = iteration_ms(Path(result.log))
+    times = read_timed(Path(result.log)).ms
     if not times:
         return None
     numbers = sorted(times)
@@ -426,14 +436,14 @@ def _are_numbers(row: Sequence[Any]) -> bool:
 
 
 def _thinned(first: int, columns: Sequence[Sequence[float]]) -> dict[str, Any]:
-    width = math.ceil(len(columns) / MOST_POINTS)
+    parts = pieces(columns, MOST_POINTS)
     points: dict[str, list[float]] = {"slow": [], "low": [], "high": []}
-    for at in range(0, len(columns), width):
-        times = sorted(value for column in columns[at : at + width] for value in column)
+    for part in parts:
+        times = sorted(value for column in part for value in column)
         points["slow"].append(_digits(times[-1], 4))
         points["low"].append(_digits(_twentieth(times, 1), 4))
         points["high"].append(_digits(_twentieth(times, 19), 4))
-    return {"first": first, "last": first + len(columns) - 1, "width": width, **points}
+    return {"first": first, "last": first + len(columns) - 1, "width": len(parts[0]), **points}
 
 
 def _twentieth(times: Sequence[float], count: int) -> float:

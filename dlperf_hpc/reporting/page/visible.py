@@ -18,7 +18,7 @@ from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, NodeRow
 from dlperf_hpc.reporting.page import COLOURS, colour_of
-from dlperf_hpc.reporting.report_tables import RUNS, case_column
+from dlperf_hpc.reporting.report_tables import RUNS, bought, case_column
 from dlperf_hpc.reporting.table import (
     FOLDED,
     Cell,
@@ -296,7 +296,7 @@ def case_table(visible: VisibleReport) -> Table[CaseSummary]:
     every = all(first in case.samples for case in cases if case.samples)
     for unit in more:
         columns += _speeds(unit, first=False, rank=FOLDED if every else 1)
-    columns += _REST
+    columns += [*bought(cases, rank=1), *_REST]
     if len({case.case.series for case in cases}) == 1:
         columns = columns[1:]
     return Table(

@@ -109,6 +109,7 @@ def test_what_a_card_refuses_does_not_cost_what_it_tells(monkeypatch: pytest.Mon
     assert window.pop("samples") >= 1
     energy = {name: window.pop(name) for name in ("joules_by", "covered", "gap_s", "watched_s")}
     assert energy["joules_by"] == "counter" and energy["covered"] == 1
+    assert set(window.pop("sm_mhz_at")) == {1980} and window.pop("at_s")[0] >= 0
     assert window == {"memory_mb": 5.0, "sm_mhz": 1980.0, "watts": 700.0, "joules": 7.0}
     state = gpu_state(device)
     assert state["sm_mhz"] == 1980 and state["watts"] == 700 and "celsius" not in state
