@@ -449,7 +449,7 @@ def read_sweeps(
             copies.append(f"{here}: is a copy of {there}, whose runs are the same")
             firsts[name] = _with_copy(first, sweep)
     sweeps = [*firsts.values()]
-    if len(sweeps) < 2:
+    if len(sweeps) < 2 or _are_parts(sweeps):
         return sweeps, {}, damaged + copies
     named = {name: _named(sweep, name) for name, sweep in zip(_names(sweeps, places), sweeps)}
     return [*named.values()], named, damaged + copies
@@ -458,6 +458,18 @@ def read_sweeps(
 def _identity(sweep: Collection) -> str:
     arrays = sweep.manifest.arrays if sweep.manifest else ()
     return arrays[0].token if arrays else str(sweep.root)
+
+
+def _are_parts(sweeps: Sequence[Collection]) -> bool:
+    """Whether sweeps have parts of the same series, as topologies, and no case twice: one curve."""
+    cases = [{result.run.case for result in sweep.results} for sweep in sweeps]
+    ids = [{case.id for case in each} for each in cases]
+    series = [{case.series for case in each} for each in cases]
+    return _overlap(series) and not _overlap(ids)
+
+
+def _overlap(sets: Sequence[set[str]]) -> bool:
+    return sum(map(len, sets)) > len(set().union(*sets))
 
 
 def _with_copy(sweep: Collection, copy: Collection) -> Collection:

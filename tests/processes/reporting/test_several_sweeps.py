@@ -47,6 +47,15 @@ def test_each_sweep_has_its_own_series_and_base(
     assert rows == [[topology, name] for topology in TOPOLOGIES for name in sorted(SECONDS)]
 
 
+def test_parts_of_one_series_are_one_curve(tmp_path: Path) -> None:
+    """One sweep measured one GPU, another two and four: the second has no base of its own."""
+    small = a_sweep_of(tmp_path / "small", "small", topologies=("1n1g",))
+    large = a_sweep_of(tmp_path / "large", "large", topologies=("1n2g", "1n4g"))
+    made = reported(small, large, out=tmp_path / "out")
+    assert [each["speedup"] for each in made["cases"]] == pytest.approx([1, 2, 4])
+    assert made["sweeps"] is None and not any(each["sweep"] for each in made["cases"])
+
+
 def test_in_what_they_differ(tmp_path: Path) -> None:
     made = reported(*three_sweeps(tmp_path), out=tmp_path / "out")["sweeps"]
     assert [(each["sweep"], each["runs_ok"]) for each in made["read"]] == [
