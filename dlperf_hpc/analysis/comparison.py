@@ -11,7 +11,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 
 from dlperf_hpc.analysis.flags import both_units
@@ -33,10 +33,23 @@ from dlperf_hpc.analysis.outcomes import (
     point_interval,
     rank_interval,
 )
-from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
-from dlperf_hpc.model.case import Topology
+from dlperf_hpc.analysis.speedup import (
+    OptionPair,
+    chosen,
+    first_unit,
+    of_one_unit,
+    units_of_all,
+)
+from dlperf_hpc.model.case import CaseFacts, Topology
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status
-from dlperf_hpc.model.statistics import RISK, TOLERANCE, Interval, median_interval, ratio_interval
+from dlperf_hpc.model.statistics import (
+    RISK,
+    TARGET_COVERAGE,
+    TOLERANCE,
+    Interval,
+    median_interval,
+    ratio_interval,
+)
 from dlperf_hpc.published import SAMPLES_PER_S as PUBLISHED_SPEED
 from dlperf_hpc.published import Published, framework_name, model_name
 from dlperf_hpc.records.layout import turn_of
@@ -313,7 +326,10 @@ def _alike(a: Subject, b: Subject) -> bool:
 
 def identity_of(result: RunResult) -> Identity:
     """What the case of a run is."""
-    case = result.run.case
+    return _identity(result.run.case)
+
+
+def _identity(case: CaseFacts) -> Identity:
     shape = (case.precision, case.batch_size, case.topology)
     return Identity(case.framework, case.model, *shape, tuple(case.tags))
 
@@ -399,6 +415,23 @@ def _pairs(a: Subject, b: Subject, unit: str) -> list[tuple[float, float]]:
         return []
     of_b = {turn: speed for turn, speed in zip(b.turns, b.speeds[unit]) if turn}
     return [(x, of_b[turn]) for turn, x in zip(a.turns, a.speeds[unit]) if turn in of_b]
+
+
+def in_pairs(options: Iterable[OptionPair], results: Sequence[RunResult]) -> Iterator[OptionPair]:
+    """Cases that differ in one option, with the ratio and the interval (95 %) of pairs where one
+    job measured both in turn; ``results`` are those of the cases."""
+    sides = {
+        (sweep, subject.case): subject
+        for sweep in {each.sweep for each in results}
+        for subject in subjects([each for each in results if each.sweep == sweep])
+    }
+    for option in options:
+        off, on = (sides[each.sweep, _identity(each.case)] for each in (option.off, option.on))
+        ratios = [y / x for x, y in _pairs(off, on, option.unit)]
+        if ratios:
+            ratio, interval = pair_interval(ratios, (1 - TARGET_COVERAGE) / 2)
+            option = replace(option, ratio=ratio, interval=interval, pairs=len(ratios))
+        yield option
 
 
 def _in_pairs(a: Subject, b: Subject, pairs: int) -> list[str]:

@@ -449,9 +449,8 @@ def _with_flags(summary: CaseSummary, found: Sequence[Flag]) -> CaseSummary:
 class OptionPair:
     """Case ``on`` has the tag ``name``, case ``off`` lacks it, and all else is the same.
 
-    ``ratio`` is the speed on / off, of the medians, in ``unit``: samples/s if both sides have it.
-    ``memory_mb`` is the difference of the peaks of a device, on - off; MB, None where one of them
-    is not known.
+    ``ratio`` is the speed on / off, of the medians, in ``unit``: samples/s if both sides have it;
+    or that of ``pairs``. ``memory_mb`` is on - off of a device's peak, None if one is not known.
     """
 
     name: str
@@ -461,6 +460,7 @@ class OptionPair:
     ratio: float
     interval: Interval | None
     memory_mb: float | None
+    pairs: int = 0
 
 
 def option_pairs(summaries: Sequence[CaseSummary]) -> list[OptionPair]:

@@ -25,6 +25,7 @@ from dlperf_hpc.errors import redacted
 from dlperf_hpc.model.case import Topology, Until
 from dlperf_hpc.model.result import RunResult, Status, SweepSource
 from dlperf_hpc.model.statistics import TARGET_COVERAGE
+from dlperf_hpc.records.layout import shared_job
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.curves import Curve, curves_json, curves_of, runs_with_curves
 from dlperf_hpc.reporting.prediction_tables import predictions_json
@@ -147,8 +148,13 @@ class Report:
 
     @cached_property
     def option_pairs(self) -> tuple[OptionPair, ...]:
-        """Cases that differ in one option, side by side."""
-        return tuple(option_pairs(self.cases))
+        """Cases that differ in one option, side by side; in pairs where one job measured both."""
+        found = option_pairs(self.cases)
+        if any(shared_job(run.launch) for run in self.runs):
+            from dlperf_hpc.analysis.comparison import in_pairs
+
+            return tuple(in_pairs(found, self.runs))
+        return tuple(found)
 
     @cached_property
     def dlperf(self) -> Mapping[str, DlperfTable]:
@@ -327,6 +333,7 @@ def _pair(pair: OptionPair) -> dict[str, Any]:
         "unit": pair.unit,
         "ratio": pair.ratio,
         **ends_json("ratio", pair.interval),
+        "pairs": pair.pairs or None,
         "memory_mb_change": pair.memory_mb,
         "gpu_util_off": pair.off.gpu_util,
         "gpu_util_on": pair.on.gpu_util,

@@ -156,7 +156,7 @@ def switch_table(pairs: Sequence[OptionPair]) -> Table[OptionPair]:
         figures(f"{unit} off", lambda p: speed_text(p.off.median(p.unit), p.unit, unit)),
         figures("on", lambda p: speed_text(p.on.median(p.unit), p.unit, unit)),
         figures("change", lambda p: signed_percent(p.ratio - 1)),
-        figures("ratio CI", lambda p: interval_text(p.interval)),
+        figures("ratio CI", lambda p: interval_text(p.interval) + in_pairs(p)),
         figures("memory_mb off", lambda p: _more_memory(p) and p.off.memory_mb),
         figures("on", lambda p: _more_memory(p) and p.on.memory_mb),
         figures("change", _more_memory),
@@ -164,6 +164,11 @@ def switch_table(pairs: Sequence[OptionPair]) -> Table[OptionPair]:
         figures("on", "on.gpu_util"),
     ]
     return Table("", columns, pairs)
+
+
+def in_pairs(pair: OptionPair) -> str:
+    """`` in 7 pairs``; '' where the ratio is that of two medians."""
+    return f" in {pair.pairs} pairs" * bool(pair.pairs)
 
 
 def _more_memory(pair: OptionPair) -> str:

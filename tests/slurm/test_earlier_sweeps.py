@@ -61,6 +61,7 @@ ADDED = frozenset(
         ),
         *(f"{place}{name}" for place in PLACES for name in PRICED),
         "report.json: switches[].unit",
+        "report.json: switches[].pairs",
         *(f"compare.json: cases[].{name}" for name in ("differences", "unit", "pairs")),
         *(f"compare.json: cases[].{side}.{name}" for side in "ab" for name in (*TOKENS, *FIGURES)),
         "compare.json: verdicts.other unit",

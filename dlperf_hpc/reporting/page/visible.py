@@ -18,7 +18,7 @@ from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, NodeRow
 from dlperf_hpc.reporting.page import COLOURS, colour_of
-from dlperf_hpc.reporting.report_tables import RUNS, bought, case_column
+from dlperf_hpc.reporting.report_tables import RUNS, bought, case_column, in_pairs
 from dlperf_hpc.reporting.table import (
     FOLDED,
     Cell,
@@ -367,7 +367,7 @@ _PAIR_COLUMNS: Sequence[Column[OptionPair]] = (
     words("option", "name"),
     figures("off", lambda p: p.off.median(p.unit), unit="throughput"),
     figures("on", lambda p: p.on.median(p.unit), unit="throughput"),
-    words("unit", "unit"),
+    words("unit", lambda p: p.unit + in_pairs(p)),
     figures("change", lambda p: p.ratio - 1, form=signed_percent),
     figures("interval", lambda p: interval_cell(p.interval, two_digits), unit="on / off"),
     figures("memory", "memory_mb", unit="MB, on - off", form="{:+.0f}".format),

@@ -13,6 +13,7 @@ from dlperf_hpc.analysis.comparison import Compared, Subject, compare, pooled, s
 from dlperf_hpc.analysis.outcomes import RatioOutcome
 from dlperf_hpc.model.result import RunResult
 from dlperf_hpc.reporting.comparison_tables import comparison_json, comparison_markdown
+from dlperf_hpc.reporting.contents import Report, as_json
 
 A, B = case(tags=("a",)), case(tags=("b",))
 REPEATS = 8
@@ -123,3 +124,20 @@ def test_what_people_and_programs_read_of_pairs() -> None:
     assert "8/8 runs, in 8 pairs: the CI covers" in text
     (row, _) = comparison_json(comparison, {"A": ["x"], "B": ["x"]})["cases"]
     assert row["pairs"] == 8 and row["ratio"] == compared(runs()).ratio
+
+
+def test_a_report_sets_options_side_by_side_in_pairs() -> None:
+    results = [
+        replace(ok(case(), run.run.repeat, run.rates["samples/s"]), launch=run.launch)
+        if run.run.case == A
+        else run
+        for run in runs()
+    ]
+    (row,) = as_json(Report("x", results))["switches"]
+    ratios = sorted(FACTOR * (1 + noise) for noise in NOISE)
+    assert row["pairs"] == REPEATS
+    assert row["ratio"] == pytest.approx(math.sqrt(ratios[3] * ratios[4]))
+    # 95 %: the smallest and the largest of 8 cover 99.2 %, the next ones 93 %.
+    assert (row["ratio_low"], row["ratio_high"]) == pytest.approx((ratios[0], ratios[-1]))
+    (alone,) = as_json(Report("x", [replace(run, launch="") for run in results]))["switches"]
+    assert alone["pairs"] is None and alone["ratio_low"] < 1 < alone["ratio_high"]
