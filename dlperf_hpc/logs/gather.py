@@ -10,8 +10,8 @@ import contextlib
 import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -91,7 +91,7 @@ def gather(
         _check_is_there(path)
     logs = UnmanagedLogs(rule, stated, cache.own_format)
     once, twice = _each_once(paths)
-    with ExitStack() as stack:
+    with contextlib.ExitStack() as stack:
         places = {stack.enter_context(unpacked(path)): path for path in once}
         found = _gathered(places, logs, cache, progress, leave_out)
         found = replace(found, unread=(*twice, *found.unread))
@@ -121,12 +121,9 @@ def _check_is_there(path: Path) -> None:
 
 
 def _gathered(
-    places: Mapping[Path, Path],
-    logs: UnmanagedLogs,
-    cache: ScanCache,
-    progress: Progress,
+    places: Mapping[Path, Path], logs: UnmanagedLogs, cache: ScanCache, progress: Progress,
     leave_out: Iterable[Path],
-) -> Gathered:
+) -> Gathered:  # fmt: skip
     """What lies at and below ``places``, which are where paths of the user's were unpacked."""
     roots, unread = _each_once(sweeps_below(places))
     sweeps, named, remarks = read_sweeps(roots, places)
@@ -169,8 +166,7 @@ def _gathered(
 
 
 def _each_once(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
-    """Paths without those that lead to the same file or directory as an earlier one, and a remark
-    on each of these."""
+    """Each file and directory by its first path, and a remark on each of the other paths."""
     found: dict[tuple[int, int], Path] = {}
     remarks = []
     for path in paths:
@@ -442,34 +438,25 @@ def read_sweeps(
                 raise
             damaged.append(str(error))
             continue
-        name = _identity(sweep)
-        first = firsts.setdefault(name, sweep)
-        if first is not sweep:
+        arrays = sweep.manifest.arrays if sweep.manifest else ()
+        name = arrays[0].token if arrays else str(sweep.root)
+        if (first := firsts.setdefault(name, sweep)) is not sweep:
             here, there = _as_given(root, places), _as_given(first.root, places)
             copies.append(f"{here}: is a copy of {there}, whose runs are the same")
             firsts[name] = _with_copy(first, sweep)
     sweeps = [*firsts.values()]
     if len(sweeps) < 2 or _are_parts(sweeps):
         return sweeps, {}, damaged + copies
-    named = {name: _named(sweep, name) for name, sweep in zip(_names(sweeps, places), sweeps)}
+    names = _names(sweeps, places)
+    named = dict(zip(names, map(_named, sweeps, names)))
     return [*named.values()], named, damaged + copies
-
-
-def _identity(sweep: Collection) -> str:
-    arrays = sweep.manifest.arrays if sweep.manifest else ()
-    return arrays[0].token if arrays else str(sweep.root)
 
 
 def _are_parts(sweeps: Sequence[Collection]) -> bool:
     """Whether sweeps have parts of the same series, as topologies, and no case twice: one curve."""
-    cases = [{result.run.case for result in sweep.results} for sweep in sweeps]
-    ids = [{case.id for case in each} for each in cases]
-    series = [{case.series for case in each} for each in cases]
-    return _overlap(series) and not _overlap(ids)
-
-
-def _overlap(sets: Sequence[set[str]]) -> bool:
-    return sum(map(len, sets)) > len(set().union(*sets))
+    runs = [{result.run.case.id: result.run.case.series for result in s.results} for s in sweeps]
+    ids, series = [*chain(*runs)], [*chain(*(set(each.values()) for each in runs))]
+    return len(set(series)) < len(series) and len(set(ids)) == len(ids)
 
 
 def _with_copy(sweep: Collection, copy: Collection) -> Collection:

@@ -162,9 +162,8 @@ class Checkpoint:
 @dataclass(frozen=True)
 class AllReduces:
     """All-reduces of the gradient's sizes, timed after the window by the back end's own library
-    ``by``. ``bytes[0]`` is the whole gradient, the rest are sizes of its ``buckets`` (how many
-    there are); ``ms`` has for each size the median over ``iterations`` of the slowest rank's
-    time."""
+    ``by``. ``bytes[0]`` is the whole gradient, the rest sizes of some of its ``buckets``; ``ms``
+    has for each size the median over ``iterations`` of the slowest rank's time."""
 
     by: str
     ranks: int
@@ -414,9 +413,8 @@ class Contradiction:
 
 @dataclass(frozen=True)
 class SweepSource:
-    """One of several sweeps that were read together: ``name`` is what its results have as their
-    ``sweep``, ``path`` where the user finds it. ``base`` is the topology that its speedups refer
-    to, None for 1n1g. ``plan`` has what its manifest says of where it runs, by what it is."""
+    """One of several sweeps that were read together, by the ``name`` in its results. ``base`` is
+    the topology of its speedups, None for 1n1g; ``plan`` what its manifest says of the site."""
 
     name: str
     path: str
