@@ -149,7 +149,8 @@ def run_pack(
     show: Callable[[str], None] = print,
 ) -> list[Finding]:
     """Run the checks that ``only`` chooses, in their order; the rows, which are in ``out`` as well.
-    ``device`` ``cpu`` is a rehearsal. A check beyond the budget gives a skipped row."""
+    ``device`` is ``cuda`` or ``cpu`` (a rehearsal: each check at its smallest). A check that the
+    budget does not reach gives a skipped row."""
     make_output_directory(out)
     (out / KEPT).unlink(missing_ok=True)
     env, allowed, start = _environment(), 0.0, time.monotonic()
@@ -184,7 +185,8 @@ def _environment() -> dict[str, str]:
 
 
 def _without_mpi(env: dict[str, str]) -> list[Finding]:
-    """Whether MPI starts, tried by a process; without it the checks run as one process each."""
+    """Whether MPI starts, tried by a process, which a broken one may end. Without it the checks run
+    as one process each, and a row says so."""
     if "DLPERF_MPI" in env:
         return []
     code, output = _run([sys.executable, "-c", _MPI], _MPI_S, env)
@@ -207,7 +209,8 @@ def _run_one(
     kept: Path,
     tell: Callable[[Finding], None],
 ) -> None:
-    """Run a check in a directory of its own, tell its findings, and how it ended if badly."""
+    """Tell the findings of a check as they come, and how it ended if badly. It runs in a directory
+    of its own."""
     if left_s < _LEAST_S:
         tell(skipped("not reached", "the budget was used up"))
         return
@@ -258,7 +261,8 @@ def _run(
     cwd: str = "/",
     heard: Callable[[str], None] = lambda _line: None,
 ) -> tuple[int | None, str]:
-    """A process's exit code, None out of time, and output, ``heard`` by lines; all of it ends."""
+    """Exit code of a process, None if it did not end in time, and what it printed, each whole line
+    of which was ``heard`` as it came; all that it started ends."""
     # A file: a pipe that nobody reads would stop the process.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
@@ -288,7 +292,8 @@ def _run(
 
 
 def _hear(file: int, place: int, heard: Callable[[str], None]) -> int:
-    """Hand over the whole lines of a file from a place on; the place behind them."""
+    """Hand over the whole lines of a file from a place on; the place behind them. The position of
+    the file is that of the process which writes it."""
     data = os.pread(file, os.fstat(file).st_size - place, place)
     whole = data[: data.rfind(b"\n") + 1]
     for text in whole.decode(errors="replace").splitlines():

@@ -124,7 +124,8 @@ class _Machine:
 
 
 def sweep(device: str) -> Iterator[Finding]:
-    """The first steps of a user: doctor says no FAIL, each case of a sweep has its figures."""
+    """The first steps of a user. No line of doctor says FAIL; each case of a sweep has a figure,
+    and on a card what belongs to it."""
     machine = _Machine(device, **_FIGURES[device])
     findings = machine.json_of("doctor", machine.path)["findings"]
     bad = [f"{each['check']}: {each['seen']}" for each in findings if each["grade"] != "ok"]
@@ -166,7 +167,8 @@ def _run_alone(device: str, env: dict[str, str], **fields: object) -> dict[str, 
 
 
 def sharing(device: str) -> Iterator[Finding]:
-    """Two ranks that see one card between them end with a message, at once."""
+    """Two ranks that see one card between them end with a message, at once. mpiexec starts them:
+    the local engine would not."""
     what = "two ranks that see one card"
     # Where the local engine looks: beside this Python, then on the PATH.
     places = [str(Path(sys.executable).parent), os.environ.get("PATH", "")]

@@ -63,7 +63,8 @@ def compiled(device: str) -> Iterator[Finding]:
 
 
 def tuned(device: str) -> Iterator[Finding]:
-    """Our models in mode ``tuned``, bf16 on a card: MFU beside its goals, and the kernels."""
+    """Our models in mode ``tuned``, bf16 on a card, beside the goals of MFU, each with a table of
+    kernels that says where its time goes."""
     for case in _cases(device, TUNED):
         if device == "cpu" or (case.model, case.seq_len) in GOALS:
             yield from _compared(case)
@@ -145,7 +146,8 @@ def peak_tflops(device: str, precision: str) -> float | None:
 
 def kernel_text(events: Any, card: bool) -> str:
     """``12.3 ms an iteration: 41.0% aten::addmm, ...; 8 of 30``, of events as ``key_averages``
-    gives them. Named ranges (``Optimizer.step``) lie over kernels and are left out."""
+    gives them; on a CPU by operator. Ranges that somebody named (``Optimizer.step``) lie over
+    kernels on a card and would count them twice."""
     times = {}
     for event in events:
         if not card:
@@ -239,7 +241,8 @@ def _energy(device: str, card: Device) -> Finding:
 
 
 def memory(device: str) -> Iterator[Finding]:
-    """Peak memory lies on a line over the batch size; what sessions leave does not grow."""
+    """Peak memory lies on a line over the batch size: three batches predict a fourth. What each
+    session leaves behind does not grow."""
     _memory_of(device, _BATCHES[0])  # cuBLAS' workspace, 65 MiB on an H200, comes with the first
     peaks, left = zip(*(_memory_of(device, size) for size in _BATCHES))
     line = statistics.linear_regression(_BATCHES[:3], peaks[:3])

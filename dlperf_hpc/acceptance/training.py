@@ -131,11 +131,12 @@ def profiled(opened: DdpSession, iterations: int) -> Any:
 
 
 def clock(device: str) -> Iterator[Finding]:
-    """A window of iterations of 5 ms, one of them 55 ms: their times are the window's."""
+    """A window of iterations of 5 ms, one of them 55 ms, made of nothing but waiting: the
+    iterations' times are the window's, and the long one is seen."""
     wait: Callable[[float], object] = time.sleep
     if device == "cuda":
         cycles_per_s = _CYCLES / seconds(lambda: torch.cuda._sleep(_CYCLES))
-        wait = lambda seconds: torch.cuda._sleep(int(seconds * cycles_per_s))  # noqa: E731
+        wait = lambda seconds: torch.cuda._sleep(int(seconds * cycles_per_s))  # noqa: E731 - as short as time.sleep
 
     class Waiting(DdpSession):
         done = -_WARM_UP
@@ -199,7 +200,8 @@ def trained(device: str) -> Iterator[Finding]:
 
 
 def matrix(device: str) -> Iterator[Finding]:
-    """The same compiled, and in mode ``tuned``: the graph is whole, TF32 set in one way alone."""
+    """The same compiled, and in mode ``tuned``, whose trying of kernels takes its time: the graph
+    is whole, and PyTorch's two ways of setting TF32 were not mixed."""
     models, precisions = SMALL[:1], ["fp32"]
     if device == "cuda":
         models, precisions = SMALL, _PRECISIONS
@@ -248,7 +250,8 @@ def _products(opened: DdpSession) -> str:
 
 
 def checkpoint(device: str) -> Iterator[Finding]:
-    """10 iterations, a checkpoint, 10 more are 20, unless the optimizer's state is left out."""
+    """10 iterations, a checkpoint, and 10 more are 20 iterations; without the optimizer's state
+    they are not."""
     pairs = {"cuda": itertools.product(("adamw", "lamb"), ("fp32", "fp16"))}
     for optimizer, name in pairs.get(device, [("adamw", "fp32"), ("lamb", "fp32")]):
         config = _with_optimizer(device, optimizer, name)

@@ -8,6 +8,7 @@ decided in :mod:`dlperf_hpc.analysis.outcomes`.
 
 from __future__ import annotations
 
+import os
 import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -52,7 +53,7 @@ from dlperf_hpc.model.statistics import (
 )
 from dlperf_hpc.published import SAMPLES_PER_S as PUBLISHED_SPEED
 from dlperf_hpc.published import Published, framework_name, model_name
-from dlperf_hpc.records.layout import turn_of
+from dlperf_hpc.records.layout import shared_job
 
 KEYS = ("framework", "model", "precision", "batch_size", "topology", "tags")
 """What makes two cases the same case, but for keys that the user looks across."""
@@ -111,7 +112,7 @@ class Subject:
     these have, of ``runs`` known of; ``statuses`` says what became of all. ``published`` is the row
     of a published figure, whose one speed it is, and None for measured runs. ``setup`` is what the
     runs that count were made on and with. ``turns`` has, in the order of the speeds, what a run
-    shares with those that were measured beside it (:func:`.layout.turn_of`), '' for a run alone.
+    shares with those that were measured beside it: directory, job and repeat; '' for a run alone.
     """
 
     case: Identity
@@ -339,8 +340,16 @@ def _subject(case: Identity, results: Sequence[RunResult]) -> Subject:
     statuses = [result.status for result in results]
     counted = ", ".join(f"{s.value} {statuses.count(s)}" for s in Status if s in statuses)
     speeds = {unit: tuple(result.rates[unit] for result in measured) for unit in units}
-    turns = tuple(turn_of(result.launch, result.run.repeat) for result in measured)
+    turns = tuple(map(_turn, measured))
     return Subject(case, speeds, len(results), counted, setup=setup_of(measured), turns=turns)
+
+
+def _turn(result: RunResult) -> str:
+    """What runs of one sweep have in common that a job measured as their repeat of one number, one
+    after the other; '' for a run that had its job for itself. Two schedulers, or two sweeps on one
+    machine, may have given one number to their jobs."""
+    job, root = shared_job(result.launch), result.log.partition(f"/{result.run.id}")[0]
+    return "" if job is None else f"{os.path.abspath(root)} {job} {result.run.repeat}"
 
 
 def _pooled(group: Sequence[Subject]) -> Subject:

@@ -23,6 +23,7 @@ import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import Union
 
 from dlperf_hpc.analysis.flags import SUPER_LINEAR_WITHOUT_INTERVAL, fewest_cores
 from dlperf_hpc.analysis.speedup import CaseSummary
@@ -31,6 +32,9 @@ from dlperf_hpc.model.result import RunResult
 
 Steps = Mapping[int, float]
 """Nodes -> time of an optimizer step, in one unit for all."""
+AllReduceTimes = Mapping[tuple[Union[str, None], str, int], Mapping[int, Sequence[float]]]
+"""Times of the gradient's all-reduces, s, by sweep (None: any), series and devices of a node; then
+by nodes."""
 
 RING, BETWEEN, TREE = 1.0, 0.5, 0.0
 """Values of gamma: of a ring, of what is taken where nothing tells, of a tree."""
@@ -241,7 +245,8 @@ def predictions(
 ) -> tuple[Prediction, ...]:
     """What each series says of these counts of nodes; without any, of twice and four times the most
     nodes that it was measured on. ``runs`` are those of all cases: they tell which cores their
-    ranks had, and what all-reduces took, as ``probes`` do, whose windows are none of a series."""
+    ranks had, and what all-reduces took in their sweep; ``probes`` tell that of any sweep, and
+    their windows are none of a series."""
     runs = tuple(runs)
     crowded = {(run.sweep, run.run.case.id) for run in filter(_ranks_share_cores, runs)}
     full = {name: full_nodes(members) for name, members in series.items()}
@@ -250,7 +255,7 @@ def predictions(
     for name, measured in full.items():
         if not reasons[name]:
             alike.setdefault(_but_for_batch(measured[0]), []).append(measured)
-    alone = _all_reduces((*runs, *probes))
+    alone = _all_reduces([*((run.sweep, run) for run in runs), *((None, run) for run in probes)])
     made = []
     for name, measured in full.items():
         steps, why_not = step_times(measured), reasons[name]
@@ -263,24 +268,25 @@ def predictions(
     return tuple(made)
 
 
-def _all_reduces(runs: Iterable[RunResult]) -> dict[tuple[str, int], dict[int, list[float]]]:
-    """Seconds of the gradient's all-reduces by series (of any sweep) and devices of a node, then by
-    nodes; also of runs whose windows do not count."""
-    found: dict[tuple[str, int], dict[int, list[float]]] = {}
-    for run in runs:
+def _all_reduces(runs: Iterable[tuple[str | None, RunResult]]) -> AllReduceTimes:
+    """The times in runs, each given with the sweep that it tells of, None for any; also in runs
+    whose windows do not count."""
+    found: dict[tuple[str | None, str, int], dict[int, list[float]]] = {}
+    for sweep, run in runs:
         case, probe = run.run.case, run.allreduces
         if probe and probe.ranks == case.topology.devices:
-            by_nodes = found.setdefault((case.series, case.topology.gpus_per_node), {})
+            by_nodes = found.setdefault((sweep, case.series, case.topology.gpus_per_node), {})
             by_nodes.setdefault(case.topology.nodes, []).append(probe.total_ms / 1e3)
     return found
 
 
-def _alone(
-    member: CaseSummary, found: Mapping[tuple[str, int], Mapping[int, Sequence[float]]]
-) -> Steps:
+def _alone(member: CaseSummary, found: AllReduceTimes) -> Steps:
     """The median time of the all-reduce alone by nodes, s; on one device it takes none."""
-    topology = member.case.topology
-    times = found.get((member.case.series, topology.gpus_per_node), {})
+    topology, times = member.case.topology, dict[int, list[float]]()
+    for sweep in (member.sweep, None):
+        key = sweep, member.case.series, topology.gpus_per_node
+        for nodes, each in found.get(key, {}).items():
+            times.setdefault(nodes, []).extend(each)
     one = {1: 0.0} if topology.gpus_per_node == 1 and times else {}
     return {**one, **{nodes: median(each) for nodes, each in times.items()}}
 

@@ -81,7 +81,8 @@ def _print(arguments: argparse.Namespace, root: Path, engine: Engine, jobs: Sequ
 
 
 def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submission]]:
-    """The engine and submissions of a sweep, as far as they can be read; LedgerError if not."""
+    """The engine of a sweep's directory and its submissions; of one of this user's that cannot be
+    read whole what is left, LedgerError if that is nothing."""
     from dlperf_hpc.engines import AUTO, choose_engine, get_engine
     from dlperf_hpc.records import layout
     from dlperf_hpc.records.ledger import read_ledger, salvaged
@@ -111,7 +112,8 @@ def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submissio
 
 @contextmanager
 def _submitting_stopped(root: Path, engine: Engine) -> Iterator[str]:
-    """Stop whoever submits in the directory; yields why that could not be done, or ''."""
+    """Let whoever is submitting in the directory stop, and nobody begin; yields why that could not
+    be done, '' if it was."""
     from dlperf_hpc.engines.submit import ask_to_stop, submit_lock
     from dlperf_hpc.records import layout
 

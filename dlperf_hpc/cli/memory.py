@@ -36,7 +36,8 @@ def _alike(found: Mapping[Case, Memory | None]) -> dict[tuple[str, Memory | None
 
 
 def refuse(source: str, cases: Iterable[Case], limit_mib: int | None) -> None:
-    """SpecError for cases of ``source`` that certainly need more than a GPU's memory."""
+    """SpecError for the cases of the sweep file ``source`` that certainly need more than the memory
+    of a GPU; none where that is not known."""
     issues, limit = [], (limit_mib or 0) * 2**20
     has = f"gpu_memory_mib of the site profile says {limit / _GIB:.4g}"
     for (name, need), places in _alike(needs(cases) if limit else {}).items():

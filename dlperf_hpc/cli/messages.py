@@ -67,9 +67,10 @@ def print_json(value: Any) -> None:
 def entry(
     verb: Verb, parser: Callable[[], argparse.ArgumentParser], one_thread: bool = False
 ) -> Callable[..., int]:
-    """The ``main`` of a verb: from its arguments to its exit code. ``one_thread`` keeps numpy's
-    OpenBLAS from starting a thread per core, which a login node's limits may forbid; not for verbs
-    that submit jobs, which would inherit the variable."""
+    """The ``main`` of a verb: from its arguments to its exit code. ``one_thread``: numpy's OpenBLAS
+    starts one thread per core when numpy is imported, unless OPENBLAS_NUM_THREADS says otherwise;
+    where a login node limits processes, these threads end Python. A verb that submits jobs leaves
+    the variable alone, since the jobs would inherit it."""
 
     def main(argv: Sequence[str] | None = None) -> int:
         if one_thread:

@@ -245,7 +245,8 @@ def add_outcome_options(made: argparse.ArgumentParser) -> None:
 
 
 def outcome_settings(arguments: argparse.Namespace) -> tuple[float, float]:
-    """The fractions of ``--tolerance`` and ``--risk``; SpecError for what is none of these."""
+    """The fractions of ``--tolerance`` and ``--risk``. SpecError for what is none, and for a risk
+    of 0, or of one half or more."""
     tolerance, risk = (_fraction(arguments, name) for name in ("tolerance", "risk"))
     if not 0 < risk < 0.5:
         message = f"{arguments.risk!r} is not between 0 and 50%"
@@ -385,7 +386,8 @@ def add_files(made: argparse.ArgumentParser, **helps: str) -> None:
 
 
 def write_files(arguments: argparse.Namespace, contents: Mapping[str, Callable[[], bytes]]) -> None:
-    """Write each file of ``--NAME FILE`` that is given. LedgerError if one cannot be."""
+    """Write the files that the command line asks for: ``--NAME FILE`` by the name of its content.
+    LedgerError if one cannot be written."""
     from dlperf_hpc.reporting.writers import write_atomic
 
     for name, content in contents.items():

@@ -202,7 +202,8 @@ def _submit_again(
 def _arrays(
     arguments: argparse.Namespace, ledger: Ledger, site: Site, kept_back: Sequence[Array] = ()
 ) -> tuple[tuple[Array, ...], submission.UnresolvedRuns]:
-    """New arrays, not on disk, of the runs to take; and the runs that ended badly and stay."""
+    """New arrays of the runs asked for, not yet on disk; not of those that are kept back. And the
+    runs that ended badly and stay as they are."""
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.plan import rerun_arrays
     from dlperf_hpc.engines.states import state_of

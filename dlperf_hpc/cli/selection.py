@@ -74,7 +74,8 @@ def select(planned: Manifest, root: Path, insist: bool = True) -> Selection:
 def select_again(
     ledger: Ledger, collection: RunCollection, arrays: Sequence[Array], budget: float | None
 ) -> tuple[Array, ...]:
-    """What of rerun arrays fits in ``budget`` (default: the sweep's). SpecError if nothing."""
+    """What of arrays that measure runs again fits in ``budget``, by default the sweep's. SpecError
+    if nothing does."""
     budget = budget or ledger.manifest.budget_node_hours
     if not (budget and arrays):
         return tuple(arrays)
@@ -148,7 +149,8 @@ def needs_in(root: Path, until: Until) -> list[Need]:
 
 
 def need_of(results: Sequence[RunResult], until: Until) -> Need:
-    """How a case stands by its results, of which waiting and failed runs decide nothing."""
+    """How a case stands by its results. Runs that wait, or failed, decide nothing: a look has all
+    repeats up to it."""
     from dlperf_hpc.analysis.speedup import of_one_unit
     from dlperf_hpc.model.stopping import decide
 
@@ -180,7 +182,8 @@ def _standing(needs: Sequence[Need], until: Until) -> list[str]:
 
 
 def grown(sweep: Sweep, root: Path, plan: Callable[[Sweep], Manifest]) -> Manifest:
-    """The plan with as many repeats of each case as it needs by now; notes how they stand."""
+    """The plan of a sweep with as many repeats of each case as it needs by now; says how the cases
+    stand on stderr."""
     if sweep.until is None:
         return plan(sweep)
     from dlperf_hpc.engines.plan import with_runs

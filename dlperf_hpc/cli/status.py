@@ -145,6 +145,7 @@ def _status(arguments: argparse.Namespace) -> int:
 
 
 def _print(collection: Collection, directory: Path, lines: Sequence[str]) -> None:
+    """The table of a sweep's runs, a line on the job that reports at its end, and further ones."""
     from dlperf_hpc.reporting.run_states import print_status
 
     name = messages.shortest(directory)

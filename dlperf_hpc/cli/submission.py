@@ -70,7 +70,8 @@ def announce_report(arguments: argparse.Namespace, engine: Engine) -> None:
 
 
 def _submit_report(root: Path, site: Site, outcome: SubmitResult, quiet: bool) -> Reporting:
-    """Submit the job that reports at the end, if all others are submitted; say what came of it."""
+    """Submit the job that reports when all others have ended, if all others are submitted; say what
+    came of it (``quiet``: only what went wrong)."""
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.dependency import Reporting, submit_report
     from dlperf_hpc.engines.submit import submit_lock
@@ -111,7 +112,8 @@ class UnresolvedRuns:
     options: str = ""
 
     def tell(self, default: Collection[str]) -> None:
-        """A line for each command about them; ``rerun`` takes ``default`` statuses by itself."""
+        """One line for each command that does something about them; ``default`` are the statuses
+        that ``rerun`` takes where none are named."""
         groups: dict[str, list[str]] = {"": []}
         for name in self.counts:
             option = "" if name in default else f" --status {name}"
@@ -209,7 +211,8 @@ def say_held_back(root: Path, cases: Iterable[Case]) -> None:
 
 
 def try_anew(root: Path, arrays: Iterable[Array]) -> None:
-    """Take these environments as mended. LedgerError if that cannot be written down."""
+    """Take the environments of what is about to be submitted again as mended; LedgerError if that
+    cannot be written down."""
     from dlperf_hpc.records import quarantine
 
     try:
@@ -303,8 +306,9 @@ def wait_and_report(
     nothing: str, left: Callable[[], Mapping[str, int]], arguments: argparse.Namespace,
 ) -> int:  # fmt: skip
     """Report what was submitted, and with ``--wait`` follow it to the end; the exit code.
-    ``nothing`` is what is said if there was nothing to submit; ``left`` then gives the runs left
-    alone, by status. ``--report`` submits its job when all arrays are."""
+    ``nothing`` is what is said if there was nothing to submit. ``left`` is asked then: how many
+    runs, by status, ended badly and are left alone. With ``--report`` the job that reports at the
+    end is submitted when all arrays are."""
     from dlperf_hpc.engines import get_engine
     from dlperf_hpc.engines.submit import submit_in_waves
 
@@ -341,7 +345,8 @@ def _as_json(
     root: Path, rows: Iterable[Submission], outcome: SubmitResult, last: Reporting | None,
     unresolved: Mapping[str, int],
 ) -> dict[str, Any]:  # fmt: skip
-    """What was submitted, for scripts: arrays with jobs, waiting ones, the report, the rest."""
+    """What was submitted, for scripts: the arrays with their jobs, and those that wait; the job
+    that reports, and the runs that were left alone, where there are any."""
     values: dict[str, Any] = {
         "sweep": root.name,
         "root": str(root),

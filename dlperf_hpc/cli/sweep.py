@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _value(text: str) -> Any:
+    """A value of the command line: TOML where it reads as TOML, else the text itself."""
     from dlperf_hpc.sweepfile.tomlfile import parse_toml  # no Python before 3.11 has tomllib
 
     try:
@@ -142,7 +143,8 @@ def _with_value(cases: list[Case], item: str) -> list[Case]:
 
 
 def _any_of(wanted: Any) -> list[Any]:
-    """What a value of ``--only`` stands for: a list, those between commas, and itself."""
+    """The values that a value of ``--only`` stands for: those of a list, those between commas, and
+    itself, since a value may have a comma in it."""
     if isinstance(wanted, list):
         return wanted
     if not isinstance(wanted, str) or "," not in wanted:

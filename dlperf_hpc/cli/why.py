@@ -66,6 +66,8 @@ def _decided(seen: _Evidence) -> str:
 
 @dataclass(frozen=True)
 class _Evidence:
+    """All that is known of one run; what is slow to find is looked for when it is asked for."""
+
     ledger: Ledger
     run: Run
     result: RunResult

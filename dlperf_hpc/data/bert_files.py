@@ -76,7 +76,8 @@ def missing(where: str, names: list[str], present: list[str]) -> DataError:
 
 
 def weights_of(positions: Array) -> Array:
-    """float32 [N, M]: 1 up to the first position 0 ([CLS], which is never masked), then 0."""
+    """float32 [N, M]: 1 up to the first position 0, then 0. NVIDIA's files have no weights:
+    position 0 is [CLS], which is never masked, and ends the list."""
     return np.cumprod(positions != 0, axis=1).astype(np.float32)
 
 

@@ -55,9 +55,10 @@ def build(
     workers: int = 1,
     advance: Advance = lambda *_: None,
 ) -> dict[str, Any]:
-    """Prepare ``inputs`` into the new directory ``out``, which gets its name when complete; its
-    manifest's content, and the time. DataError for text that will not do, or if ``out`` is there
-    and not empty. A login node's limits may leave fewer than ``workers``."""
+    """Prepare ``inputs`` into the new directory ``out``; what its manifest says, and the time.
+    ``out`` is made elsewhere and gets its name when it is complete. DataError for text that will
+    not do, or if ``out`` is there and not empty. Fewer than ``workers`` do it where a login node
+    allows no more: the same files, later."""
     start = time.monotonic()
     files = corpus.text_files(inputs)
     with _new_directory(out) as directory:

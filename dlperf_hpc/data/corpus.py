@@ -49,9 +49,10 @@ def _why_not(path: Path) -> str:
 
 
 def documents(path: Path, whole_files: bool) -> Iterator[str]:
-    """The documents of one file that are not empty. After a first line with a JSON object each
-    line's ``"text"`` is one; else blank lines separate them, or with ``whole_files`` the file is
-    one. DataError if the file is not readable UTF-8 text."""
+    """The documents of one file that are not empty. A file whose first line is a JSON object is
+    read as JSON lines, the document of each in ``"text"`` (wikiextractor's and Megatron's form). Of
+    other files blank lines separate documents, or with ``whole_files`` each is one. DataError if
+    the file is not readable UTF-8 text."""
     try:
         with io.TextIOWrapper(open_regular(path), encoding="utf-8") as file:
             yield from _documents(path, file, whole_files)
@@ -123,8 +124,9 @@ def sentences(document: str, one_per_line: bool) -> list[str]:
 def spool(
     files: Sequence[Path], whole_files: bool, shards: int, directory: Path
 ) -> tuple[list[Path], int]:
-    """Every shard's documents in a file of JSON strings, and their number. A document's shard
-    depends on the text before it and the number of shards alone. DataError if a shard gets none."""
+    """Every shard's documents in a file of JSON strings, and the number of all documents. Documents
+    go to shards in order, by the share of the text's bytes before them: a document's shard depends
+    on the text and the number of shards alone. DataError if a shard gets none."""
     total = sum(map(os.path.getsize, files)) or 1
     paths = [directory / f"{number}.spool" for number in range(shards)]
     counts = [0] * shards
@@ -233,8 +235,9 @@ def _read(read: Callable[[], Any], path: Path) -> Any:
 
 
 def train_bert(texts: Callable[[], Iterable[str]], size: int, lowercase: bool) -> Any:
-    """A WordPiece vocabulary of the text, always the same. ``texts`` is called twice: the library
-    breaks ties by the order of characters, so these are given to it sorted."""
+    """A WordPiece vocabulary of the text: the same one for the same text. ``texts`` is called
+    twice. The library numbers single characters in an order that differs from process to process,
+    and breaks ties by number; so they are given to it, sorted, with the special tokens."""
     t = _library()
     learnt = _wordpiece(t.models.WordPiece(unk_token="[UNK]"), lowercase)
     characters: set[str] = set()

@@ -53,8 +53,9 @@ def write_indexed(path: Path, documents: Sequence[Array], vocab: int) -> None:
 
 
 class IndexedShard:
-    """One pair of files as a stream of tokens, cut into samples of T tokens and their successors:
-    sample k begins at token k * T, and may span several documents."""
+    """One pair of files as a stream of tokens, cut into samples of T tokens and their successors.
+    Documents follow each other as they lie in the file, so a sample may span several; sample k
+    begins at token k * T, and the last token of its labels is the first of sample k + 1."""
 
     def __init__(self, path: Path, layout: SampleLayout) -> None:
         """``path`` is the .bin. Reads the index. DataError if the two do not belong together."""
@@ -139,8 +140,9 @@ class Shard(Protocol):
 
 def find(data_path: str, folder: bool = False) -> list[Path]:
     """Files of samples in a directory, or those a pattern matches, by name. DataError if none.
-    Environment variables and ~ are expanded; an .idx stands for its .bin. A directory has the files
-    of its manifest, or all but ``_BESIDE``; with ``folder`` it is what is found."""
+    Environment variables and ~ are expanded; an .idx stands for its .bin. Of a directory: the files
+    that its manifest names, or all but hidden ones and those of ``_BESIDE``; with ``folder`` it is
+    itself what is found."""
     expanded = os.path.expanduser(os.path.expandvars(data_path))
     if folder:
         return [Path(expanded)]
@@ -183,7 +185,8 @@ _READERS: dict[str, tuple[str, Callable[[Path, SampleLayout], Shard]]] = {
 
 
 def open_shard(path: Path, layout: SampleLayout) -> Shard:
-    """The reader of the layout, or by content. DataError if none fits, or for another model."""
+    """The layout's own reader, or the one that fits the file's content. DataError if none does, or
+    if the file holds another model's samples."""
     with raising(DataError, f"{path}: cannot be read"):
         if layout.reader is not None:
             shard: Shard = layout.reader(path, layout)
@@ -264,7 +267,8 @@ def read_manifest(directory: Path) -> dict[str, Any]:
 
 
 def manifest_files(content: Mapping[str, Any]) -> Mapping[str, Any]:
-    """What a manifest says of each file of its own directory, by name, else nothing."""
+    """What a manifest says of each file, by name; nothing if it has no such table, or if a name in
+    it is that of something in another directory."""
     named: Any = content.get("files")
     if not isinstance(named, dict) or any(name != Path(name).name for name in named):
         return {}
@@ -272,8 +276,10 @@ def manifest_files(content: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def vouches(content: Mapping[str, Any], file: Path, vocab: int) -> bool:
-    """True if the manifest speaks for this file as it is (no younger than the manifest), and its
-    ids are below ``vocab``. DataError if the file has not the size that the manifest names."""
+    """True if the manifest speaks for this file as it is, and its ids are below ``vocab``. It does
+    if the file is no younger than the manifest, which is written last; otherwise every value has to
+    be looked at. DataError if the file has not the size that the manifest names: a TFRecord file
+    that was cut between two records looks whole."""
     entry = manifest_files(content).get(file.name)
     if not isinstance(entry, dict):
         return False

@@ -35,8 +35,9 @@ _RANKS = 2  # per node, where no sweep says how many
 
 
 def examine(question: Question) -> measurements.Results:
-    """Every result there is; returns a row for each node, or for each size of collectives, where
-    these are measured. Only the files of short jobs that failed stay."""
+    """Every result there is; returns a row for each node where nodes are measured one by one, or
+    for each size where collectives are. Nothing of the short jobs is left behind, unless one
+    failed."""
     engine, manifest = question.engine, question.manifest
     capacity = yield from engine.examine(question.site, question.arrays, question.root)
     if manifest is not None:
@@ -68,7 +69,8 @@ def examine(question: Question) -> measurements.Results:
 def _with_collectives(
     question: Question, target: Target, torch: tuple[str, ...], limit_s: int
 ) -> Iterator[Target]:
-    """A job on one node and one on all nodes, whose ranks bound themselves."""
+    """A job on one node, for what lies between its GPUs, and one on all nodes; their ranks bound
+    themselves."""
     array = replace(target.array, time_limit_s=limit_s)
     modules = tuple(dict.fromkeys((*target.modules, *torch)))
     target = replace(target, modules=modules, collectives_s=question.collectives_s)

@@ -51,10 +51,11 @@ _ASK = "write what the site asks for into the site profile: account, partition, 
 @dataclass(frozen=True)
 class Question:
     """What to look at. ``logs`` is the parent of sweeps' directories; ``nodes`` the most that the
-    short jobs take, ``timeout_s`` how long one may be pending, ``visible_s`` how long a file may
-    take between machines. ``progress`` is called with what is being waited for. ``pairs`` asks for
-    rounds of pairs of nodes, ``all_nodes`` for a job on each node, ``among`` names these nodes;
-    each job spends ``collectives_s`` on collectives."""
+    short jobs take; ``timeout_s`` how long one may be pending; ``visible_s`` how long a file may
+    take from one machine to the other. ``progress`` is called with what is being waited for. In
+    place of the usual short jobs, ``pairs`` asks for so many rounds of pairs of nodes, and
+    ``all_nodes`` for a job on each node; ``among`` names the nodes to choose from. Or each
+    short job spends ``collectives_s`` on collectives of all sizes."""
 
     engine: base.Engine
     site: Site
@@ -113,7 +114,8 @@ class Target:
 
 
 def targets_of(arrays: Sequence[Array], nodes: int, limit_s: int = LIMIT_S) -> list[Target]:
-    """One for each environment of the sweep, on at most ``nodes`` nodes, within ``limit_s``."""
+    """One of each environment in the sweep, on at most ``nodes`` nodes. ``limit_s`` is what the
+    partition allows."""
     named: dict[str, list[Array]] = {}
     for array in arrays:
         named.setdefault(array.environment, []).append(array)
@@ -134,7 +136,8 @@ def _target_of(arrays: Sequence[Array], nodes: int, limit_s: int) -> Target:
 
 
 def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> list[Target]:
-    """One for each environment of the profile, without a sweep, within ``limit_s``."""
+    """Without a sweep: each environment of the profile, and what every back end needs. ``limit_s``
+    is what the partition allows."""
     modules = ("dlperf_hpc", "mpi4py")
     # An array must have a case; it is never run.
     anything = Case(
@@ -152,8 +155,9 @@ def targets_of_site(site: Site, topology: Topology, limit_s: int = LIMIT_S) -> l
 
 
 def on_so_many_nodes(array: Array, nodes: int) -> Array:
-    """A short job on another number of nodes, under a name and a token of its own, with a rank for
-    each device whatever its program starts."""
+    """A short job with ranks on another number of nodes, under a name and a token of its own. Of a
+    program that starts its own processes the launcher starts one on a node, or one alone, but what
+    is measured here needs one for each device."""
     case = array.tasks[0].case
     case = replace(case, topology=replace(case.topology, nodes=nodes))
     if case.launch not in ("", "rank"):
@@ -171,9 +175,10 @@ def _array(case: Case, limit_s: int) -> Array:
 
 @dataclass
 class Trial:
-    """A job and what came of it; ``root`` is the directory of all short jobs. ``parts`` are the
-    ranks' reports, ``code`` the launcher's exit code, where known; ``started`` and ``over`` are in
-    time.monotonic; ``given_up`` is why a job was not taken or cancelled."""
+    """A job and what came of it; ``root`` is the directory of all short jobs. ``parts`` are what
+    each rank reported; ``code`` is what the launcher left with, as far as its output shows here;
+    ``started`` and ``over`` are when the engine first said so (time.monotonic); ``given_up`` is
+    what is to be said of a job that was not taken, or that was cancelled."""
 
     target: Target
     engine: base.Engine
@@ -323,7 +328,8 @@ def _not_taken(trial: Trial, response: base.Response) -> base.CheckResult | None
 
 
 def _copy_probe(box: Path) -> None:
-    """Make a directory that a Python runs, also in an environment without this package."""
+    """Make a directory that a Python runs, and that has something to say in an environment without
+    this package."""
     source = Path(probe.__file__).parent
     shutil.copytree(source, box / _PACKAGE, ignore=shutil.ignore_patterns("__pycache__"))
     (box / "__main__.py").write_text(f"from {_PACKAGE}.__main__ import main\n\nmain()\n")
@@ -394,7 +400,8 @@ def _watch(waiting: list[Trial], question: Question) -> Iterator[Trial]:
 
 
 def _ask_states(trials: Sequence[Trial], visible_s: float) -> None:
-    """Ask the engine about each job. The output of an ended one may take a while to show."""
+    """What the engine says of each; what it says nothing of stays as it was. The output of one that
+    has ended may take a while to show."""
     first = trials[0]
     answer = first.engine.states(first.root, [], also=[trial.task for trial in trials])
     for trial in trials:

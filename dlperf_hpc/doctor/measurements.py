@@ -59,7 +59,8 @@ class Slowness:
 
 def rounds_of(nodes: Sequence[str], count: int) -> list[list[tuple[str, str]]]:
     """The first ``count`` rounds of the circle method (a round-robin tournament): each node is in
-    one pair of a round, with another partner in each. n nodes have n - 1 rounds (n, if odd)."""
+    one pair of a round, with another partner in each; one has a break where their number is odd.
+    There are no more than n - 1 rounds of n nodes (n, if n is odd)."""
     circle: list[str | None] = list(nodes)
     circle += [None] * (len(circle) % 2)
     found = []

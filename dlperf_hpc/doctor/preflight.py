@@ -184,8 +184,9 @@ def _look(path: str, environment: Environment, modules: Sequence[str]) -> _Pytho
 
 
 def is_shared(path: str, root: Path, table: str = "/proc/self/mounts") -> bool:
-    """Whether other machines see what this one sees at ``path``, there or not: it lies on a
-    network's file system, or on the one of the sweep's directory, unless that is the root's."""
+    """Whether other machines see what this one sees at ``path``, there or not: it is on a network's
+    file system, or on the one of the sweep's directory, which they must see too. (One machine's own
+    root file system is no proof, whatever lies on it.)"""
     mounts = _mounts(table)
     point = _mount_point(path, mounts)
     kind = mounts.get(point, "")
@@ -246,7 +247,8 @@ def needed(program: programs.UserProgram, manifest: Manifest, arrays: Sequence[A
 
 
 def _started_words(argv: Sequence[str]) -> list[str]:
-    """The first word of a command, and the first script behind an interpreter or launcher."""
+    """The words of a command that are started: the first one, and behind what runs scripts, or
+    options of a launcher, the first script. Of ``-m`` nothing is known."""
     runs_scripts = argv[0].startswith("--") or Path(argv[0]).name in _RUN_SCRIPTS
     scripts = [word for word in argv[1:] if word.endswith(_SCRIPTS)] if runs_scripts else []
     found = [*argv[:1], *scripts[:1]]
@@ -281,8 +283,9 @@ def examine_programs(
 
 
 def _missing(there: Needed, environment: Environment) -> Iterator[tuple[str, str, str]]:
-    """The path of what is missing ('' without one), what was seen, and what to do. In Apptainer
-    files and commands are the image's; with pyxis all of it is."""
+    """The path of what is missing ('' if it has none), what was seen, and what to do. In Apptainer
+    files and commands are the image's, and only directories are this machine's; with pyxis all of
+    it is in the image."""
     if environment.pyxis is not None:
         return
     absent = [path for path in there.directories if not os.path.isdir(path)]

@@ -82,10 +82,12 @@ class Nodes:
 @dataclass(frozen=True)
 class TaskProgram:
     """What a task runs. ``arguments`` are those of its environment's Python, on every rank; with
-    ``alone`` the batch script runs that Python once. ``supervised``: those of the submitting
-    Python, before the environment's command. ``epilogue`` is run after it, with the exit code.
-    Where the file ``marker`` is there, ``gate`` is run first; if that ends with 0, no rank is
-    started. ``bound`` is :func:`dlperf_hpc.records.ledger.bound_to`."""
+    ``alone`` the batch script itself runs that Python, once. ``supervised``: they are those of the
+    Python that submits, and the command of the environment's Python follows them. ``epilogue`` is
+    run after it, with the exit code as its last argument. Where the file ``marker`` is there,
+    ``gate`` is run before anything of the environment is; where it ends with 0, the task has ended,
+    its record is written, and no rank is started. ``bound`` is what the task is bound to
+    (:func:`dlperf_hpc.records.ledger.bound_to`)."""
 
     arguments: tuple[str, ...]
     epilogue: tuple[str, ...]
@@ -111,7 +113,8 @@ def module_option() -> tuple[str, ...]:
 
 
 def run_program(root: Path, array: Array, bound: str = "") -> TaskProgram:
-    """The program of an array's runs, worker or supervisor, and the epilogue."""
+    """The program of an array's runs: the worker (of a user's program its supervisor), then the
+    epilogue in the Python that submits."""
     from dlperf_hpc.records import quarantine
 
     ours = (sys.executable, *module_option())
@@ -131,7 +134,8 @@ def run_program(root: Path, array: Array, bound: str = "") -> TaskProgram:
 @dataclass(frozen=True)
 class Response:
     """What came of submitting one array: it was taken (``job_id``), refused for good (``error``),
-    cannot be taken yet (``limit``), or no answer came (``silence``). One field is not empty."""
+    or cannot be taken yet (``limit``); or nobody knows whether it was taken, because no answer came
+    (``silence``). Exactly one field is not empty."""
 
     job_id: str = ""
     error: str = ""
@@ -141,8 +145,9 @@ class Response:
 
 @dataclass(frozen=True)
 class Limit:
-    """What is known for certain of a limit that keeps an array back: its ``name`` and ``most``
-    tasks in the queue. ``alone``: only this user's jobs count, and none of them lives."""
+    """What is known for certain of a limit that keeps an array back: its ``name`` and ``most``, the
+    number of tasks that may be in the queue at the same time. ``alone``: only this user's jobs
+    count, and none of them waits or runs."""
 
     name: str = ""
     most: int | None = None
@@ -152,8 +157,9 @@ class Limit:
 @dataclass(frozen=True)
 class TaskState:
     """How a task stands. ``state``, ``reason`` and ``nodes`` are the engine's own words;
-    ``launched`` is False where its script was not started. ``elapsed_s`` is how long it has run,
-    ``limit_s`` its limit, ``starts`` the expected start (``2026-11-23T06:00:00``)."""
+    ``launched`` is False where its script could not be started, so that it can have no output.
+    ``elapsed_s`` is how long it has run and ``limit_s`` how long it may, ``starts`` when it is
+    expected to start (``2026-11-23T06:00:00``, as the engine's clock goes)."""
 
     status: Status
     state: str
@@ -241,7 +247,8 @@ class Engine(ABC):
         return None
 
     def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
-        """What it starts for each task, as typed in a shell; nothing where a script does so."""
+        """What it would start for each task of an array, as one would type it in a shell; nothing
+        where the batch script starts it."""
         return ()
 
     # --- submitting
@@ -269,7 +276,8 @@ class Engine(ABC):
         return Limit()
 
     def out_of_reach(self, words: str) -> str:
-        """What to do where these words say that the scheduler cannot be reached; else ''."""
+        """What to do where the scheduler's own words say that it cannot be reached from here; ''
+        where they say something else."""
         return ""
 
     # --- afterwards
@@ -283,8 +291,9 @@ class Engine(ABC):
 
     @abstractmethod
     def live_jobs(self, root: Path, submissions: Sequence[Submission]) -> list[str]:
-        """What to cancel so that nothing of a sweep waits or runs: jobs, or tasks of them; those of
-        ``submissions`` without a job id are found by token."""
+        """What to cancel so that nothing of a sweep waits or runs: jobs, or tasks of them.
+        ``submissions`` name every array of which something is known: jobs are found by token also
+        where none was noted."""
 
     def foreign(self, jobs: Collection[str]) -> dict[str, str]:
         """Those of these jobs that this user cannot cancel, and the name of the user who can."""
@@ -310,7 +319,8 @@ class Engine(ABC):
     # --- words for people
 
     def to_do(self, state: TaskState) -> str:
-        """What a user can do about a task that does not start, with DIR for the sweep's; or ''."""
+        """What a user can do about a task that does not start; '' where nothing is known. In it
+        stands DIR for the sweep's directory."""
         return ""
 
     def without_mpi(self, environment: Environment, arrays: Sequence[Array]) -> bool:
@@ -330,7 +340,8 @@ class Engine(ABC):
         return "look at gpus and gpu_type in the site profile"
 
     def queue_command(self, jobs: Sequence[str]) -> list[str]:
-        """The command that shows these jobs, or all of the user's, in a queue; else empty."""
+        """The command that shows these jobs in the queue, of no jobs the user's own; empty where
+        there is none."""
         return []
 
     def cancel_command(self, jobs: Sequence[str]) -> list[str]:

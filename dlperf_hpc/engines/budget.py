@@ -35,8 +35,9 @@ _HOUR_S = 3600.0
 
 @dataclass(frozen=True)
 class Usage:
-    """Node-hours of a sweep: ``used`` by ended attempts, ``reserved`` by runs that wait or run.
-    ``longest_s`` is the longest time of an ok run by case id; ``open`` are runs without a job."""
+    """Node-hours of a sweep: ``used`` by attempts that ended, ``reserved`` by runs that wait or
+    run. ``longest_s`` is the longest time of an ok run of each case that has one, by the case's id,
+    and ``open`` has the ids of those runs of the sweep that no job stands for."""
 
     used: float = 0.0
     reserved: float = 0.0
@@ -89,7 +90,8 @@ def _ended_s(ledger: Ledger, result: RunResult, limit_s: float) -> tuple[float, 
 
 
 def _took_s(log: Path) -> float:
-    """From the first line of a log to its end, or its last change, s; 0.0 without a log of ours."""
+    """From the first line of a log to its end, s; by its last change where it has no end. 0.0 where
+    there is no log of ours."""
     with contextlib.suppress(OSError, ValueError, LogError):
         began, end = started(log), read_end(log)
         if began is not None:
@@ -98,7 +100,8 @@ def _took_s(log: Path) -> float:
 
 
 def _without_log(ledger: Ledger, result: RunResult, limit_s: float) -> float:
-    """The most that an attempt without a log took, s: until its job printed last, or 0.0."""
+    """The most that an attempt without a log took, s: from its submission until its job printed
+    last; 0.0 if that printed nothing."""
     task = ledger.tasks().get(result.run.id)
     if task is None or not result.status.finished:
         return 0.0

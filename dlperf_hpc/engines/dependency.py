@@ -103,9 +103,10 @@ class Reporting:
 
 
 def submit_report(ledger: Ledger, site: Site, last_request: str) -> Reporting:
-    """Submit the job that reports when all jobs have ended, unless one waits for all of them; an
-    older one is cancelled. Call it with the lock held and the latest request to stop. SiteError if
-    the scheduler cannot be asked, LedgerError if the directory cannot be written."""
+    """Submit the job that reports when all jobs of the sweep have ended, unless one that waits for
+    all of them is there; one that was submitted before some array was is cancelled first. Call it
+    with the lock held; ``last_request`` is the latest request to stop. SiteError if the scheduler
+    cannot be asked, LedgerError if the directory cannot be written."""
     engine = get_engine(ledger.manifest.engine)
     if stop_request(ledger.root) != last_request:
         return Reporting(why_not="the jobs of this sweep were cancelled meanwhile", failed=True)

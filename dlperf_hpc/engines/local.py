@@ -87,7 +87,8 @@ class LocalEngine(Engine):
         return Capacity(nodes=1, gpus=count_gpus()) if present.grade != "FAIL" else None
 
     def submit(self, root: Path, array: Array, site: Site, program: TaskProgram) -> Response:
-        """Queue the array's tasks, if the GPUs suffice. SpecError if mpiexec alone cannot do it."""
+        """Queue the array's tasks, or refuse it if it wants more GPUs than this machine has.
+        SpecError if mpiexec alone cannot start the environment."""
         if refusal := _refusal_of(array.environment, site):
             raise SpecError("site profile", [refusal])
         if error := _too_few_gpus(array):
@@ -215,7 +216,8 @@ def _variables(name: str) -> dict[str, str]:
 
 
 def _typed(task: QueuedTask) -> str:
-    """A task's command for a shell, with its environment and the file of its output."""
+    """A task's command as one would type it: with what it has in its environment and a shell does
+    not have, and where its output goes."""
     plain = base.clean_environment()
     added = {name: value for name, value in task.env.items() if plain.get(name) != value}
     words = ["env", *(f"{name}={value}" for name, value in added.items()), *task.argv]
@@ -268,9 +270,9 @@ def _check_topologies(arrays: Sequence[Array]) -> Generator[CheckResult, None, N
 
 @dataclass
 class QueuedTask:
-    """One mpiexec to be: what to run, where its output goes, its limit; other fields as a
-    :class:`TaskProgram`'s. ``state`` is PENDING, RUNNING, then FINISHED, FAILED or CANCELLED. A job
-    of several runs starts it ``turns`` times."""
+    """One mpiexec to be: what to run, where its output goes, how long it may take. ``epilogue``,
+    ``gate`` and ``marker`` are those of a :class:`TaskProgram`; ``state`` is PENDING, RUNNING, then
+    FINISHED, FAILED or CANCELLED. A job of several runs starts it ``turns`` times."""
 
     name: str
     argv: Sequence[str]
@@ -396,6 +398,7 @@ def _run(task: QueuedTask) -> int:
 
 
 def _output(task: QueuedTask) -> BinaryIO:
+    """The task's output file; the null device if it cannot be written, or is a link or no file."""
     try:
         return open_append(task.output)
     except OSError:
@@ -436,7 +439,8 @@ def _end(task: QueuedTask, process: subprocess.Popen[bytes]) -> int:
 
 
 def _mark(root: Path) -> dict[str, str]:
-    """The file of a sweep's lock, by which its ranks are known; nothing without one."""
+    """By which a sweep's ranks are known: the file of its lock, of which a copy of the directory
+    has another; nothing where there is none."""
     try:
         found = os.stat(root / layout.LOCK)
     except OSError:

@@ -80,6 +80,7 @@ def _who_killed(failure: Failure, output: str) -> Verdict | None:
 
 
 def _printed(output: str) -> Verdict | None:
+    """The first account that a rank printed of an end that did not come from outside."""
     for match in _PRINTED.finditer(output):
         if match[1] in _ENDS:
             return with_codes(Verdict(Status(match[1]), match[2].strip()))

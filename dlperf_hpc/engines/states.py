@@ -58,15 +58,17 @@ _WHEN_LATE = "its files may show within a minute; if they do not, `dlperf rerun 
 
 
 def current(root: Path, ask_scheduler: bool = True) -> Collection:
-    """Every run's state, and what could not be read; keeps the scheduler's final words."""
+    """Every run's state, and what could not be read. What the scheduler says finally of a run is
+    kept in the directory."""
     damaged: list[str] = []
     collection = state_of(read_ledger(root, damaged), ask_scheduler)
     return replace(collection, unreadable=(*collection.unreadable, *damaged))
 
 
 def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -> Collection:
-    """Every run's state, of a ledger that was read. The engine is asked once, unless its queue is a
-    process's own; with ``insist`` SiteError if it cannot be asked."""
+    """Every run's state, of a ledger that was read; asks the engine once, with ``insist`` SiteError
+    if it cannot be asked: for who submits again what does not live. An engine whose queue is a
+    process's own is not asked: its runs tell everything on disk."""
     reporting = _report_task(ledger)
     end = _report_end(ledger.root, reporting)
     engine = get_engine(ledger.manifest.engine)
@@ -85,7 +87,8 @@ def state_of(ledger: Ledger, ask_scheduler: bool = True, insist: bool = False) -
 
 
 def _settle(ledger: Ledger, engine: Engine, wanted: bool) -> Sequence[str]:
-    """Settle what is left of an interrupted process; the ids of runs that waited there."""
+    """Settle what is left of a process that was interrupted, unless one lives, which holds the
+    lock, or the directory is another's; the ids of the runs that waited in its queue."""
     if engine.detached or not wanted:
         return ()
     with contextlib.suppress(LedgerError), contextlib.ExitStack() as held:
@@ -114,7 +117,8 @@ def _interrupted(result: RunResult, waited: Ids[str]) -> RunResult:
 def _with_engine(
     ledger: Ledger, engine: Engine, collection: Collection, reporting: Task | None, insist: bool
 ) -> Collection:
-    """What is on disk, and what the engine says of runs that are not ok and of all jobs."""
+    """What is on disk, and what the engine says besides: of runs that are not ok, of every job, and
+    of the job that reports."""
     tasks = {run: task for run, task in ledger.tasks().items() if task.job_id}
     unclear = [
         result
@@ -156,6 +160,7 @@ def _report_task(ledger: Ledger) -> Task | None:
 
 
 def _report_end(root: Path, task: Task | None) -> str:
+    """How that job ended, in words; '' if there is none, or if its output does not tell."""
     if task is None:
         return ""
     output = f"{layout.JOBS}/{task.name}.out"
@@ -210,7 +215,8 @@ def _job_of(task: Task, state: TaskState | None) -> RunJob:
 
 
 def standing(ledger: Ledger, insist: bool) -> Collection:
-    """As :func:`state_of`, but runs that waited in an ended queue of this machine wait."""
+    """How the runs stand for who submits: as in :func:`state_of`, but runs that waited in a queue
+    of this machine, which has ended, wait."""
     found = state_of(ledger, insist=insist)
     return found if get_engine(ledger.manifest.engine).detached else quick_results(ledger)
 
@@ -237,7 +243,8 @@ def one_run(ledger: Ledger, run: Run, ask_scheduler: bool = True) -> tuple[RunRe
 
 @contextlib.contextmanager
 def writing(root: Path) -> Iterator[None]:
-    """Within it a sweep may be written to; LedgerError where it is another user's."""
+    """Within it a sweep's directory may be written to; LedgerError where it is another's, and not
+    one that the group of DLPERF_SITE shares."""
     with contextlib.ExitStack() as shared:
         if ownership.whose_else(root) is not None:
             shared.enter_context(ownership.sharing(sharing_group(None)))
@@ -262,7 +269,8 @@ class _StateResolver:
         return self._settled(result, task, state)
 
     def _ended_badly(self, result: RunResult, task: Task, state: TaskState | None) -> RunResult:
-        """A run whose job may live, or whose end by the scheduler may be an earlier one."""
+        """A run whose job may live: requeued, by hand or by preemption, or about to end. Where the
+        scheduler alone knew of the end, it may have been an earlier one."""
         if state is None:
             return result
         if words := _LIVES_AFTER.get(state.status):
@@ -294,7 +302,8 @@ class _StateResolver:
         return resolved
 
     def _believed(self, result: RunResult, task: Task, state: TaskState | None) -> RunResult:
-        """The result by the scheduler, else by the task's output, else as unknown."""
+        """The result as the scheduler has it; where that does not know the end, as the task's
+        output tells it, else as unknown."""
         if state is None and self.answer.silence:
             reason = f"{result.reason}; the scheduler cannot be asked ({self.answer.silence})"
             return replace(result, status=Status.UNKNOWN, reason=reason, to_do=_WHEN_IT_ANSWERS)
@@ -329,8 +338,9 @@ class _StateResolver:
 
 
 def follow(root: Path, poll_s: float, quiet: bool = False) -> None:
-    """Return when no run can change any more. Ending this process ends runs in its own queue; a
-    cluster's go on. Runs of which nothing is known are waited for a few minutes."""
+    """Return when no run can change any more. Whatever ends this process, but SIGKILL, ends runs
+    whose queue is its own; a cluster's go on. Runs of which neither disk nor scheduler says
+    anything are waited for a few minutes: their files may be slow to show, or never come."""
     ledger = read_ledger(root)
     engine = get_engine(ledger.manifest.engine)
     try:
@@ -349,7 +359,8 @@ def follow(root: Path, poll_s: float, quiet: bool = False) -> None:
 
 
 def _on_signals(before: Any, handler: Any) -> None:
-    """Set a handler for the end signals that have ``before``; nohup has set others aside."""
+    """Handle so the signals that end a process and were handled in the way ``before``: one that
+    nohup or a shell has set aside stays so."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is before:
             signal.signal(number, handler)

@@ -45,9 +45,10 @@ _id = attrgetter("id")  # of runs
 
 @contextmanager
 def submit_lock(root: Path, patience_s: float) -> Iterator[None]:
-    """Hold the right to submit in ``root``; LedgerError if another holds it for ``patience_s``. The
-    file of this kernel lock (flock) becomes standard input: an sbatch that outlives us still holds
-    it, and who comes next must find what it has submitted."""
+    """Hold the right to submit in ``root``; LedgerError if another holds it for ``patience_s``. It
+    is a lock of the kernel's (flock), gone with the last process that has the file open. The file
+    becomes this process's standard input for as long, so that an sbatch which outlives us still
+    holds it: who comes next must find what that sbatch has submitted."""
     descriptor = _acquired(root, time.monotonic() + patience_s)
     try:
         stdin = os.dup(0)
@@ -108,10 +109,12 @@ def _opened(path: Path) -> int | None:
 def missing_arrays(
     ledger: Ledger, new: bool, requested: Sequence[Run] | None = None
 ) -> tuple[Array, ...]:
-    """Arrays to submit so that every run of ``requested`` (or of the sweep) has been, and every
-    rerun; ``new``: the sweep has just been planned. An array whose runs were all submitted again,
-    or that was cut to pieces, is not missing. Where the queue ended with an earlier process,
-    waiting runs get new arrays, which are written down; call it with the lock held."""
+    """Arrays that have to be submitted so that every run of ``requested`` (without it, of the
+    sweep) has been, and every rerun; ``new`` says that the sweep has just been planned. An array
+    whose runs have all been submitted again since is not missing, nor is one in whose place pieces
+    of it stand. Where the engine's queue ended with an earlier process (``detached`` is false),
+    runs that waited in it get new arrays, which are written down; with the lock held nothing of
+    that process still runs."""
     if new:
         return ledger.arrays
     requested = ledger.manifest.runs if requested is None else requested
@@ -127,7 +130,8 @@ def missing_arrays(
 
 
 def _missing_here(ledger: Ledger, requested: Sequence[Run]) -> tuple[Array, ...]:
-    """Arrays of the runs to queue here: old ones, if these keep the order, else new ones."""
+    """Arrays of the runs that this process has to queue: those that never were in a queue as they
+    are, if that keeps the order of ``requested``, else new ones."""
     results = quick_results(ledger).results
     finished = {result.run.id for result in results if result.status.finished}
     left = [run for run in requested if run.id not in finished]
@@ -244,8 +248,10 @@ def find_again(
 
 @dataclass(frozen=True)
 class SubmitResult:
-    """What :func:`submit` did. ``waiting`` arrays are kept back: ``limit`` is the word for it, or
-    '' after a request to stop. ``stop_request`` is the latest one before."""
+    """What a call to :func:`submit` did. ``waiting`` are arrays kept back for now: by a limit of
+    the site's, or because the scheduler does not answer; ``limit`` says so in its words. Where
+    somebody asked that submitting stops, ``limit`` is ''; ``stop_request`` is the latest such
+    request of before."""
 
     submitted: tuple[Submission, ...] = ()
     refused: tuple[Submission, ...] = ()
@@ -291,7 +297,9 @@ def submit(
 def _after_searches(
     ledger: Ledger, site: Site, array: Array, submitted: Iterable[Submission]
 ) -> Site:
-    """The profile of an array that waits for the jobs which find its cases' batch sizes."""
+    """The profile with which an array starts when those submitted just now have ended whose runs
+    find the batch sizes of its cases; without a job of these it starts at once, since each run can
+    find them."""
     cases = {run.case.id for run in array.tasks if run.case.sought} - array.searches
     if not cases:
         return site
@@ -335,8 +343,9 @@ def submit_in_waves(
     outcome: SubmitResult,
     report: Callable[[SubmitResult, tuple[Submission, ...]], None],
 ) -> SubmitResult:
-    """Submit the arrays that wait, until all are in the queue, the next never can be, or somebody
-    asks to stop. ``report`` gets what each wave submitted and found again."""
+    """Submit the arrays that wait, again and again as the queue empties, until all are in it, the
+    next one never can be, or somebody asks that submitting stops. ``report`` is called with what
+    each wave submitted, and with the jobs it found again."""
     engine = get_engine(read_ledger(root).manifest.engine)
     hopeless = False
     while outcome.waiting and not outcome.stopped:
@@ -371,7 +380,8 @@ class ActiveJobs:
 
 
 def active_jobs(ledger: Ledger, engine: base.Engine, runs: Collection[str]) -> ActiveJobs:
-    """Every task of these runs that may start or runs; SiteError if the scheduler is silent."""
+    """Every task of these runs that may still start or runs, also of earlier submissions; SiteError
+    if the scheduler cannot be asked."""
     tasks = _all_tasks(ledger, runs)
     if not tasks or not engine.detached:
         return ActiveJobs()

@@ -44,10 +44,11 @@ _DEATHS = (Status.FAILED, Status.NODE_FAILED, Status.OUT_OF_MEMORY, Status.TIMEO
 
 
 def learn(root: Path, manifest: Manifest, run: Run, record: Mapping[str, Any]) -> None:
-    """Leave a marker if this run's record shows that its environment cannot run. What only the
-    environment can lack is believed of one run, if no run that it would end has got further; what a
-    broken node may lack, if seen on a second node (where there is one) or in ten runs. OSError if
-    the marker cannot be written."""
+    """Leave a marker if the record of this run shows that its environment cannot run. What only the
+    environment can lack is believed of one run, as long as none of the runs that it would be the
+    end of has got further. What a single broken node may lack is believed when it was seen on a
+    second one, or in ten runs of which none has got further; of one run where there is only one
+    node. OSError if the marker cannot be written."""
     verdict = recorded(record)
     kind = verdict.fault
     if kind not in quarantine.KINDS:
@@ -94,7 +95,8 @@ def _got_further(paths: layout.RunPaths, record: Mapping[str, Any] | None) -> bo
 
 
 def hosts_of_launch(kind: str, output: str, env: Mapping[str, str] = os.environ) -> list[str]:
-    """Where a fault was seen of which no rank could tell: here, or on nodes that srun names."""
+    """Where a fault was seen of which no rank could tell: on this node, where the batch script
+    runs, or on those that srun names."""
     here = env.get("SLURMD_NODENAME") or socket.gethostname()
     if kind == "setup":
         return [here]
@@ -128,10 +130,11 @@ def main(argv: list[str]) -> int:
 
 
 def suspect_nodes(ledger: Ledger) -> dict[str, str]:
-    """Nodes and why. A node is suspected of deaths if more of its runs died than ended ok; of being
-    slow if in at least 3 runs the median of (samples/s / median of the case) is over 2 % below 1 (a
-    one-way fit of node effects on ratios; Tukey's median polish without iteration); of a fault of
-    the environment if seen there alone. A broken device needs one run."""
+    """Nodes and why. A node is suspected of deaths if more of its runs died than ended ok; of
+    being slow if in at least 3 runs the median of (samples/s / median of the case) is over 2 %
+    below 1 (a one-way fit of node effects on ratios; Tukey's median polish without iteration). What
+    an environment lacks is no node's fault, unless it was seen on this node alone and is not a
+    module that is missing. Where a device broke, one run is enough."""
     ended = [(each, _verdict(ledger, each)) for each in full_results(ledger.root).results]
     broken = {
         host: f"a device broke: {verdict.reason}"
@@ -172,7 +175,8 @@ def _deadly(ledger: Ledger, ended: Iterable[tuple[RunResult, Verdict]]) -> dict[
 
 
 def _of_environments(ledger: Ledger, ended: Iterable[tuple[RunResult, Verdict]]) -> set[str]:
-    """Ids of runs that died of their environment: of what it alone or several nodes lack."""
+    """The ids of runs that died of their environment, whatever node they were on: of what only the
+    environment can lack, and of what more than one node lacks."""
     found = defaultdict[tuple[str, str], list[tuple[str, set[str]]]](list)
     environment = {run.id: run.case.environment for run in ledger.manifest.runs}
     for result, verdict in ended:

@@ -75,10 +75,14 @@ class ReadingBuilder:
         printed: float | str | None = None,
         **figures: float | str | None,
     ) -> None:
-        """Add an iteration: ``iteration`` are done; ``stamp`` is in seconds, ``printed`` the line's
-        own figure in the unit of ``Format.printed``, ``figures`` are other fields of a
-        :class:`~dlperf_hpc.logs.scanned.LogStep`. A number that is not finite is left out; a speed
-        or a time that is not positive is noted, because it cannot be a measurement."""
+        """Add an iteration that is done.
+
+        ``iteration`` is how many iterations are done; ``stamp`` is in seconds; ``printed`` is the
+        line's own figure, in the unit of ``Format.printed``; ``figures`` are other fields of a
+        :class:`~dlperf_hpc.logs.scanned.LogStep`. Text is turned into numbers here: a number that
+        is not finite is left out, and a speed or a time that is not positive is noted, because it
+        cannot be a measurement.
+        """
         if not self.has_room(1):
             if "full" not in self.state:
                 self.state["full"] = True
@@ -179,8 +183,9 @@ class ReadingBuilder:
             self.fact(line, name, value)
 
     def later_epoch(self, line: Line, epoch: str) -> bool:
-        """Whether a line is of another epoch than the first printed one, where iterations of
-        different epochs cannot be put in a row. Such a line is noted once, and not to be read."""
+        """Whether a line is of another epoch than the first printed one, in a program whose bars or
+        numbers of different epochs cannot be put one behind the other. Such a line is noted once,
+        and not to be read: another epoch is no other run."""
         first = self.state.setdefault("epoch", epoch)
         if epoch != first and "later_epochs" not in self.state:
             self.state["later_epochs"] = True
@@ -224,9 +229,11 @@ class ReadingBuilder:
         return True
 
     def over_epochs(self, line: Line, epoch: int, done: int) -> int:
-        """Iterations done since the file began, of a number that begins anew with each epoch. Where
-        the log does not state ``epoch_length``, an epoch has as many as were printed of it: a note
-        says so."""
+        """Iterations done since the file began, of a number that begins anew with each epoch.
+
+        Where the log does not state an epoch's iterations (``state["epoch_length"]``), an epoch is
+        taken to have as many as were printed of it, which may be too few: a note names that.
+        """
         length = self.state.get("epoch_length")
         if length:
             return int(epoch * length + done)
@@ -246,9 +253,10 @@ class ReadingBuilder:
         return before[epoch] + done
 
     def on_one_line(self, done: int, seconds: float) -> float:
-        """The time of step ``done``, ``seconds`` since its run began, on one time line of the file.
-        A run begins where the step is lower than that of the line before; its stamps lie a day
-        behind those before it. Call it before the step is added."""
+        """The time of step ``done``, ``seconds`` since its run began, on one time line of the file,
+        for clocks that begin at 0 with each run. A run begins where the step is lower than that of
+        the line before; its stamps lie a day behind those of the run before, or else a line with an
+        earlier stamp would be taken for another rank's. Call it before the step is added."""
         before = self.last_step()
         if before and before.stamp is not None and done < before.iteration:
             self.state["since"] = before.stamp + _APART_S

@@ -88,7 +88,8 @@ def rank_name(path: str) -> RankName | None:
 
 
 class FileRuns(NamedTuple):
-    """The runs of one file, where it lies, why it has none, and whether its name has a repeat."""
+    """The runs of one file, where that lies, why it has none, and whether its name says which
+    repeat."""
 
     results: tuple[RunResult, ...]
     source: Source
@@ -264,6 +265,7 @@ def _contradict(one: RunResult, other: RunResult) -> bool:
 
 
 def _digest(source: Source) -> str:
+    """A digest of a log's bytes, not compressed; its name, if they cannot be read to their end."""
     digest = hashlib.sha256()
     try:
         for block in blocks(source):

@@ -134,7 +134,8 @@ class LinePattern:
         return self._many.findall(text) if self.pattern and self.find is None else ()
 
     def columns(self, found: Found) -> Columns | None:
-        """The groups of lines; None if some lack a group, or if such lines are read one by one."""
+        """The groups of lines; None if only some of the lines have a group, or if such lines are
+        read one by one."""
         if not self.at_once:
             return None
         names = self._many.groupindex
@@ -302,7 +303,8 @@ def whole(texts: Sequence[str], first: int = 0) -> array[int]:
 
 
 def _floats(name: str, texts: Sequence[str]) -> array[float] | None:
-    """A group's numbers; None if one cannot be a measurement. ValueError if one is no number."""
+    """A group's numbers; None if one is larger than any program prints, or is no measurement.
+    ValueError if one is no number."""
     values = array("d", map(float, texts))
     fits = _LEAST.get(name, -HIGHEST) <= min(values) and max(values) <= HIGHEST
     return values if fits and are_finite(values) else None
@@ -326,13 +328,17 @@ def is_not_split(builder: ReadingBuilder, _: Columns) -> bool:
 
 @dataclass(frozen=True)
 class Format:
-    """A log format. ``evidence`` says what its reader rests on, ``source`` where the lines come
-    from (a file of a public repository). Lines that hold one of the ``literals`` or of the
-    ``facts_literals`` are read by the first of the patterns in ``lines`` that finds something in
-    them. The latter literals are in lines that state settings, and do not make a file one of this
-    format. ``instead`` names, for the docs, what a run's speed is taken from if the lines of an
-    iteration print none. The patterns are ``own``, or those in the ``LINES`` of ``module``, which
-    is imported when the first line is read."""
+    """A log format.
+
+    ``evidence`` says what its reader rests on, ``source`` where the lines come from (a file of a
+    public repository). Lines that hold one of the ``literals`` or of the ``facts_literals`` are
+    read by the first of the patterns in ``lines`` that finds something in them. The latter literals
+    are in lines that state settings, and do not make a file one of this format. ``instead`` names,
+    for the docs, what a run's speed is taken from if the lines of an iteration print none.
+
+    The patterns are ``own``, or those that ``module`` has for the format in its ``LINES``: it is
+    imported when the first line is read.
+    """
 
     name: str
     title: str

@@ -301,7 +301,8 @@ class UnmanagedLogs:
         self.results += self.with_figures([store.with_life(result, Path(source.name))], data)
 
     def with_figures(self, results: list[RunResult], data: bytes | None = None) -> list[RunResult]:
-        """The results, those of users' programs with their figures; ``data`` is their log."""
+        """The results, with the figures of users' programs where there are any among them;
+        ``data`` is the content of their log."""
         if not any(PROGRAM in result.facts for result in results):
             return results
         from dlperf_hpc.logs.program_figures import with_figures
@@ -325,7 +326,8 @@ class UnmanagedLogs:
 
 
 def _is_ours(scanned: Scanned) -> bool:
-    """Whether a file is a log of ours, also with a user's program's lines of several formats."""
+    """Whether a file is a log of ours, also if it has lines of several formats: that of a user's
+    program."""
     formats = [reading.format for reading in scanned.file.readings]
     if formats[0] == OUR_OWN or OUR_OWN not in formats:
         return formats[0] == OUR_OWN
@@ -334,6 +336,7 @@ def _is_ours(scanned: Scanned) -> bool:
 
 
 def _head(source: Source) -> bytes:
+    """The first block of a file; nothing where it cannot be read, which is reported already."""
     with contextlib.suppress(LogError):
         return next(iter(blocks(source)), b"")
     return b""

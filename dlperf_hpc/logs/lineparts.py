@@ -34,8 +34,10 @@ _DAYS_BEFORE = (0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334)
 
 
 def full_stamp(text: str, last: bool = True) -> float | None:
-    """The last stamp ``2020-10-27 11:28:12,892`` (or with ``.``, ``/``, ``T``) in a line; seconds,
-    or None. A cloud agent's own stands before the program's."""
+    """``2020-10-27 11:28:12,892`` (or with ``.``, ``/``, ``T``) in a line; seconds, or None.
+
+    Of several stamps the last counts: a cloud agent's own stands before the program's.
+    """
     match = _FULL.search(text)
     if match is None:
         return None
@@ -183,13 +185,15 @@ def word(literal: str) -> str:
 
 
 def further(key: str) -> str:
-    """A pattern of ``key`` in the next 2000 characters of a line, a bound on lines of many
-    beginnings. It belongs before what is there :func:`perhaps`."""
+    """A pattern that looks for ``key`` in the next 2000 characters of a line: without a bound, a
+    line of many beginnings is read to its end for each of them. It belongs before what is there
+    :func:`perhaps`."""
     return f"(?=.{{0,2000}}?{key})"
 
 
 def perhaps(key: str) -> str:
-    """A pattern of ``key`` in a line's next 4000 characters; without it its groups hold nothing."""
+    """A pattern that looks for ``key`` in the next 4000 characters of a line; its groups hold
+    nothing if there is none."""
     return f"(?=(?:.{{0,4000}}?{key})?)"
 
 
@@ -199,7 +203,8 @@ def in_order(keys: Sequence[str]) -> str:
 
 
 def in_any_order(keys: Sequence[str]) -> str:
-    """A pattern of each of ``keys`` in a line of cells; groups of an absent one hold nothing."""
+    """A pattern that looks for each of ``keys`` in a line of cells; groups of one that is not there
+    hold nothing."""
     return "".join([f"(?=(?:{_cell(key)})?)" for key in keys])
 
 
@@ -230,12 +235,16 @@ def megabytes(gib: str | None) -> float | None:
 
 
 def one_more(digits: str) -> int | str:
-    """The iterations done, of an index from 0. Too long a text is given back, and noted later."""
+    """The iterations done, of an index from 0. Text that is too long comes back as it is, and
+    :meth:`.format.ReadingBuilder.step` notes it."""
     return int(digits) + 1 if len(digits) <= _MOST_DIGITS else digits
 
 
 def cut_short(value: str, decimals: int) -> bool:
-    """Whether a plain number has fewer decimals than its program prints: its line was cut."""
+    """Whether a plain number has fewer decimals than its program always prints.
+
+    Such a number is the beginning of another: its line was cut.
+    """
     return bool(_PLAIN.fullmatch(value)) and len(value.partition(".")[2]) < decimals
 
 

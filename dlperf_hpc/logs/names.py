@@ -156,8 +156,11 @@ class _Part:
 
 
 def facts_of_path(path: PurePath | str) -> tuple[Fact, ...]:
-    """The settings that the path states, in the order of ``FACTS``, all of line 0; a name once for
-    each value, the file's name first. Model names are as written. Never raises."""
+    """The settings that the path states, in the order of ``FACTS``, all of line 0.
+
+    A name comes once, or where the path contradicts itself once for each value, that of the
+    file's name first. Model names are as written. Never raises.
+    """
     stated: dict[str, list[Any]] = {name: [] for name in FACTS}
     for part in _parts(str(path)[-_LONGEST:]):
         for name, value in part.facts:
@@ -168,9 +171,11 @@ def facts_of_path(path: PurePath | str) -> tuple[Fact, ...]:
 
 
 def variant_of_path(path: PurePath | str) -> tuple[str, ...]:
-    """The tags by which variants of a case differ and which are no settings (``zero1``, ``amp``),
-    in lower case but for those of our own logs, in the order of the path, each once. ``xla`` is
-    among them when it was on. Never raises."""
+    """The tags by which variants of a case differ and which are no settings (``zero1``, ``amp``).
+
+    In lower case but for the tags of our own logs, in the order of the path, each once. ``xla``
+    is among them when the path says that it was on. Never raises.
+    """
     parts = _parts(str(path)[-_LONGEST:])
     tags = dict.fromkeys(tag for part in reversed(parts) for tag in part.tags)
     frameworks = [value for part in parts for name, value in part.facts if name == "framework"]
@@ -179,7 +184,8 @@ def variant_of_path(path: PurePath | str) -> tuple[str, ...]:
 
 
 def _topmost(frameworks: list[str]) -> list[str]:
-    """The framework that ran the training loop: Horovod beside another carries gradients alone."""
+    """Of frameworks that stand on one another the one that ran the training loop; Horovod alone
+    is one, beside another it only carries its gradients."""
     kept = [each for each in frameworks if each != "horovod"] or frameworks
     loops = [each for each in kept if each in ("deepspeed", "megatron")]
     if not loops:
@@ -294,7 +300,8 @@ def _with_above(folders: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _folder(folder: str, model: str | None, names_the_model: bool) -> _Part | None:
-    """A folder by its words, and by its place in DLPerf's layout; None if it is of no layout."""
+    """A folder by its words, and by its place in DLPerf's layout; None if it is of no layout: if a
+    word is unknown, and there are neither two settings nor a mark of logs."""
     part = _read(folder)
     strength = part.strength
     if names_the_model and part.unrecognised and not (strength or part.logs):
@@ -322,7 +329,8 @@ def _is_framework(folder: str) -> bool:
 
 
 def _model_folder(folder: str, model: str | None) -> _Part:
-    """A folder where DLPerf's layout has the model, or a method of the file's model."""
+    """A folder of an unknown name where DLPerf's layout has the model: ``partial_fc`` is a method
+    if the file names another model."""
     part = _Part(known=1)
     if model and not _same(folder, [model]):
         part.words = [("-".join(_tokens(folder)) or folder, True)]
@@ -414,7 +422,8 @@ def _is_split(tokens: Sequence[str]) -> bool:
 
 
 def _add_unknown(part: _Part, word: str, before: str) -> None:
-    """Add a word that is no setting, unless it is the number of a date, a time, a job or a test."""
+    """Add a word that is no setting. A number is none either where it is a date, a time, a job's
+    number or a count of tests, or begins a name."""
     if word.isdigit():
         stamp = len(word) >= 6 or (len(before) >= 6 and before.isdigit())
         if stamp or before in _NOTHING or not (part.known or part.words):
@@ -425,7 +434,10 @@ def _add_unknown(part: _Part, word: str, before: str) -> None:
 
 
 def _same(model: str, names: Sequence[str]) -> bool:
-    """Whether one of the names is this model's, be it less exactly (``bert``, ``rn50``)."""
+    """Whether one of the names is this model's, be it less exactly (``bert``, ``bert_base``).
+
+    The names of ResNet are one model: ``rn50``, ``r50``, ``resnet50``.
+    """
     key = _key(model)
     return any(key.startswith(each) or each.startswith(key) for each in map(_key, names))
 

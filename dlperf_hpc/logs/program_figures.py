@@ -137,9 +137,12 @@ def with_figures(
     data: bytes | None = None,
     own_format: tuple[str, ReadTable] | None = None,
 ) -> list[RunResult]:
-    """The results, those of users' programs that ended ok with the figure in their lines. ``rule``
-    is the requested window rule, by default the sweep's window. ``data`` is the log's content where
-    its path only names it. The user's ``own_format`` goes before the sweep's."""
+    """The results, those of users' programs that ended ok with the figure in their lines.
+
+    ``rule`` is the requested window rule; the default has the window of the sweep. ``data`` is the
+    log's content where its path only names it. ``own_format`` is the user's: of lines that fit it,
+    it takes the place of what the sweep says.
+    """
     return [
         _with_figure(result, rule, data, own_format)
         if result.status is Status.OK and PROGRAM in result.facts
@@ -198,7 +201,8 @@ def _scanned(table: ReadTable, name: str, log: str, lines: _Lines) -> ScannedFil
 
 
 def _table_of(program: Mapping[str, Any]) -> tuple[ReadTable, str]:
-    """The table by which a log's lines are read, as the log has it, and what is wrong with it."""
+    """The table by which a log's lines are read, as the log has it, and what is wrong with it: the
+    log may be anybody's."""
     try:
         table = read_table_of(program.get("read", {"format": program.get("format", "")}))
     except Misfit as error:
@@ -220,7 +224,8 @@ def nothing_fits(table: ReadTable) -> str:
 
 
 def near_lines(table: ReadTable, rows: Sequence[str], most: int = 3) -> Sequence[str]:
-    """The last of ``rows`` with a text that the table's pattern needs; without one the last."""
+    """Of ``rows`` those with the text that each line has which fits the table's pattern, the last
+    ones; without such the last of all."""
     literals: tuple[str, ...] = ()
     for text in filter(None, (table.line, table.total)):
         with contextlib.suppress(PatternError):
@@ -338,7 +343,8 @@ def _not_as_requested(result: RunResult, differing: str) -> RunResult:
 
 
 def _stated(case: Any) -> dict[str, Any]:
-    """What the sweep knows of a run, but for ``batch_size``: a replica may have several devices."""
+    """What the sweep knows of a run. Of ``batch_size`` nothing: it is one replica's, which may have
+    several devices."""
     stated = {name: getattr(case.topology, name) for name in ("nodes", "gpus_per_node", "devices")}
     for name in ("accumulation", "global_batch", "precision", "model", "framework"):
         stated[name] = getattr(case, name)
@@ -363,7 +369,8 @@ def _scanner(table: ReadTable, name: str) -> Scanner:
 
 
 def _lines_of(result: RunResult, data: bytes | None) -> _Lines:
-    """A program's own lines of a log, up to where we ended it. LogError if it cannot be read."""
+    """A program's own lines in one of our logs, without those that came after we ended it. LogError
+    if the log, which ``data`` may be the content of, cannot be read."""
     if data is None:
         data = read_bytes(Path(result.log)) or b""
     rows, arrivals = [], {}
@@ -415,7 +422,8 @@ def _with_warning(result: RunResult, text: str) -> RunResult:
 
 
 def _without_number(by_lines: RunResult, timed: TimerReport) -> RunResult:
-    """A Timer that measured and has no number refutes the lines; an unfinished one does not."""
+    """A Timer that has measured and has no number (the loss was not finite) leaves none to the
+    lines either; one that did not come to its end does."""
     reason = f"its Timer has no number: {timed.reason}"
     if timed.status is Status.FAILED:
         return replace(by_lines, status=Status.FAILED, reason=reason, decided_by=LOSS)
@@ -423,7 +431,8 @@ def _without_number(by_lines: RunResult, timed: TimerReport) -> RunResult:
 
 
 def _other_samples(result: RunResult, window: Window) -> str:
-    """That the Timer counts other samples than the sweep requested, where all batches are equal."""
+    """That the Timer counts other samples than the sweep requested. An iteration of its is a
+    micro-batch or, of the hook's, an optimizer step; batches that differ are not looked at."""
     case = result.run.case
     if not isinstance(case, Case) or window.global_batch is None:
         return ""

@@ -102,7 +102,8 @@ class Counter(str, Enum):
 
 @dataclass(frozen=True)
 class Printed:
-    """``LogStep.printed`` times ``scale`` is in ``unit``, or in a unit of its own, ``name``."""
+    """What ``LogStep.printed`` is: that number times ``scale`` is in ``unit`` (K tokens/s: 1000).
+    ``name`` is that of a unit of its own."""
 
     unit: Unit = Unit.SAMPLES_PER_S
     scope: Scope = Scope.ALL
@@ -128,10 +129,11 @@ class Stamps(str, Enum):
 
 
 class LogStep(NamedTuple):
-    """A line that is printed when ``iteration`` iterations are done, counted from 1 however the log
-    counts; ``stamp`` is in seconds, ``memory_mb`` in MB (2**20). ``global_batch`` is the setting as
-    this line states it, ``consumed`` the samples trained until then. ``arrival`` is when the line
-    came (s), where a supervisor of ours has noted it."""
+    """A line that is printed at an iteration. ``iteration`` is how many iterations are done then,
+    counted from 1 however the log counts; ``stamp`` is in seconds, ``memory_mb`` in MB (2**20).
+    ``global_batch`` is the setting as this very line states it, and ``consumed`` the samples that
+    were trained until then, for programs whose batch grows as they run. ``arrival`` is when the
+    line came (s), where a supervisor of ours has noted it."""
 
     line: int
     iteration: int
@@ -259,7 +261,8 @@ class LogSteps(Sequence[LogStep]):
         return LogStep._make([None if n == -1 or n != n else n for n in numbers])
 
     def __setitem__(self, at: int | slice, value: LogStep | Sequence[LogStep]) -> None:
-        """Replace steps, mostly the latest ones: what stands before them is left alone."""
+        """Replace steps: the latest ones for the most part, so that what stands before them is left
+        alone."""
         new = [value] if isinstance(value, LogStep) else value
         found = range(len(self))[at]
         places = range(found, found + 1) if isinstance(found, int) else found
@@ -298,7 +301,8 @@ def _values(column: Column, at: int, count: int) -> Iterable[Any]:
 
 
 class Total(NamedTuple):
-    """A speed of the whole run, printed once, in ``unit`` (or its own, ``name``) over ``scope``."""
+    """A speed that the program prints once, of its whole run, in ``unit`` over ``scope``. One in a
+    unit of its own is called after it."""
 
     line: int
     name: str
@@ -309,15 +313,17 @@ class Total(NamedTuple):
 
 
 class Epoch(NamedTuple):
-    """From ``line`` on, running averages are of the iterations behind ``after``."""
+    """From ``line`` on, up to the line of the next one, running averages are of the iterations
+    behind ``after``."""
 
     line: int
     after: int
 
 
 class Pause(NamedTuple):
-    """Behind iteration ``after`` the program did ``what`` (an evaluation, a checkpoint) for
-    ``seconds`` (None: not known) in place of training. ``printed``: that is in its own figures."""
+    """Behind iteration ``after`` the program did not train but did ``what`` (an evaluation, a
+    checkpoint), for ``seconds``; None if no line says how long. ``printed``: that time is in the
+    program's own figures of speed too."""
 
     line: int
     after: int
@@ -360,7 +366,8 @@ class Fact(NamedTuple):
 
 
 class Trouble(NamedTuple):
-    """A line by which something broke; ``kind`` is a status's value, ``cause`` why, or ''."""
+    """A line by which something broke; ``kind`` is the value of a status, ``cause`` why, '' where
+    that is not known."""
 
     line: int
     kind: str
@@ -391,7 +398,8 @@ model that are trained side by side, each on one device or split over several.""
 
 @dataclass(frozen=True)
 class Reading:
-    """A log as one format reads it; ``epochs`` are those in which running averages begin anew."""
+    """A log as one format reads it. ``epochs`` are those of a program whose running averages begin
+    anew with each, in the order of the lines."""
 
     format: str
     framework: str
@@ -408,13 +416,15 @@ class Reading:
 
 @dataclass(frozen=True)
 class ScannedFile:
-    """One file: a reading for each format that was recognised in it, most steps first. ``facts``
-    are the settings that the log states, in the order of its lines; ``end_line`` is the number of
-    lines; ``cut``: the last of these has no newline and was not read, since it may not be whole.
-    ``launcher`` is the launcher's name (:mod:`.scan.launchers`). Of a file without a reading,
-    ``program`` is who wrote it, where its lines say it, and ``nearest`` a line that a format has a
-    literal of and could not read, and why. ``nccl`` has
-    :meth:`dlperf_hpc.records.nccl.Connections.facts` of its lines."""
+    """One file: a reading for each format that was recognised in it, most steps first.
+
+    ``facts`` are the settings that the log states, in the order of its lines; ``end_line`` is the
+    number of lines; ``cut``: the last of these has no newline and was not read, since it may not be
+    whole. ``launcher`` is the launcher's name (:mod:`.scan.launchers`). Of a file without a
+    reading, ``program`` is who wrote it, where its lines say it, and ``nearest`` a line that a
+    format has a literal of and could not read, and why. ``nccl`` is which way NCCL's ranks
+    talked, by its own lines (:meth:`dlperf_hpc.records.nccl.Connections.facts`).
+    """
 
     path: str
     size: int

@@ -68,7 +68,8 @@ def own_name(name: str) -> str:
 
 @lru_cache(maxsize=32)
 def format_of(table: ReadTable, name: str) -> Format:
-    """The format of a table; ``name`` is the program's or file's. PatternError for a wrong one."""
+    """The format that a table tells; ``name`` is the program's, or the file's. PatternError for a
+    pattern that is none."""
     step = compiled(table.line) if table.line else None
     total = compiled(table.total) if table.total else None
 
@@ -158,7 +159,8 @@ def _add_step(table: ReadTable, line: Line, builder: ReadingBuilder, figures: Gr
 
 
 def _number(table: ReadTable, line: Line, builder: ReadingBuilder, epoch: int | None) -> int:
-    """The number of a line that prints none: a process's lines come at multiples of ``each``."""
+    """The number that a program does not print: in each epoch each process counts its own lines,
+    which come at the multiples of ``each`` from the first iteration's number on."""
     seen: dict[tuple[int | None, int | None], int] = builder.state.setdefault("lines", {})
     place = line.rank, epoch
     seen[place] = seen.get(place, -1) + 1
@@ -259,7 +261,8 @@ def _of_samples(apart: int, batch: int) -> Iterator[str]:
 
 
 def _of_ranks(steps: scanned.LogSteps, first: int, last: int) -> Iterator[str]:
-    """That a rank does fewer iterations than the one that counts in its window."""
+    """That a rank does fewer iterations than that which counts while this does those of a window
+    after ``first`` up to ``last``."""
     done: dict[int, list[tuple[int, float]]] = {}
     for rank, *row in zip(*map(steps.values, ("rank", "iteration", "arrival"))):
         done.setdefault(rank, []).append((row[0], row[1] or 0.0))

@@ -126,7 +126,8 @@ def _rows(
     fault: str = "",
     say: str = "",
 ) -> list[FailurePattern]:
-    """Rows that differ in their patterns, each with its literals where it is no plain text."""
+    """Rows that differ in their patterns alone; behind a pattern stand its literals, where it is
+    not the text itself."""
     rows = []
     for each in patterns:
         pattern, *literals = (each, each) if isinstance(each, str) else each
@@ -372,9 +373,10 @@ def is_of_lost_peer(text: str) -> bool:
 
 class Signs:
     """What a program's lines say of its end. PatternError for a pattern that is none. ``failed`` is
-    the first line of a pattern of ``fail``, ``broken`` the line of the most decisive row of
-    :data:`FAILURES`, with their moments, or ''. ``count`` is how many lines tell of more than an
-    import, until we end it (``over``). ``met`` are the numbers of fitting patterns of ``must``."""
+    the first line that a pattern of ``fail`` fits, ``broken`` that with the most decisive row of
+    :data:`FAILURES` (a program may get over it), and when they came; '' while there is none.
+    ``count`` is how many such lines tell of more than an import, until the end is ``over`` (it is
+    ours). ``met`` are the numbers of the patterns of ``must`` that some line fits."""
 
     def __init__(self, fail: Sequence[str] = (), must: Sequence[str] = ()) -> None:
         from dlperf_hpc.sweepfile.patterns import compiled
@@ -454,7 +456,8 @@ _EARLIER_FAULTS = (
 
 
 def with_codes(verdict: Verdict) -> Verdict:
-    """A verdict with its codes; in a record of an earlier version its sentence has them."""
+    """A verdict with its codes. One that an earlier version wrote down has none: they are read in
+    its sentence, here and nowhere else. Status and reason stay what they are."""
     if verdict.decided_by:
         return verdict
     reason, status = verdict.reason, verdict.status

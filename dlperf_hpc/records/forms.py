@@ -255,7 +255,8 @@ def program_of(name: str, table: Any) -> programs.UserProgram:
 
 
 def read_table_of(table: Any) -> readtable.ReadTable:
-    """A table ``[program.NAME.read]``, not compiled; Misfit if no sweep file could have it."""
+    """The table ``[program.NAME.read]`` of a manifest or a log, its patterns not compiled; Misfit
+    for one that no sweep file could have had."""
     check(table, {}, _READ, only=True)
     values = {**table, **{key: tuple(table.get(key, ())) for key in ("fail", "must")}}
     if values.get("printed") is not None:

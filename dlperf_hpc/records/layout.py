@@ -152,13 +152,6 @@ def shared_job(launch: str) -> str | None:
     return job if "." in job and repeat else None
 
 
-def turn_of(launch: str, repeat: int) -> str:
-    """What runs of several cases have in common that one job measured as their repeat of this
-    number, one after the other; '' for a run that had its job for itself."""
-    job = shared_job(launch)
-    return f"{job} {repeat}" if job is not None else ""
-
-
 def launch_id(env: Mapping[str, str] = os.environ) -> str:
     """Shared by all processes of one launch and by no other: the task, its restarts, its repeat."""
     suffix = f".{env[REPEAT]}" if env.get(REPEAT) else ""

@@ -145,8 +145,9 @@ class Ledger:
 
 
 def read_ledger(root: Path, damaged: list[str] | None = None) -> Ledger:
-    """Read a sweep's directory; LedgerError names the file that is wrong. With ``damaged`` later
-    arrays that cannot be read are left out and named there."""
+    """Read a sweep's directory; LedgerError names the file that is wrong. With ``damaged``, for who
+    only looks, later arrays that cannot be read are left out and named there: their runs then stand
+    as they stood before these arrays were submitted."""
     # Listed first: of a sweep that grows meanwhile, the manifest read after it has all their runs.
     paths = sorted((root / layout.ARRAYS).glob("*.json"))
     manifest = read_manifest(root)
@@ -206,8 +207,9 @@ def bound_array(
     root: Path, name: str, env: Mapping[str, str] = os.environ
 ) -> tuple[Manifest, Array]:
     """The manifest and the array of that name, for a process of its job. LedgerError if they are
-    not there, or differ from what the job is bound to: the directory may have been replaced. Jobs
-    of earlier versions are bound to nothing."""
+    not there, or if this is not the directory and the plan that the job is bound to: who may rename
+    what is in the directory above may put another in its place. What is compared is what is
+    returned. A job that an earlier version submitted is bound to nothing."""
     owner, _, plan = env.get(layout.BOUND, "").partition(":")
     if plan:
         _refuse_other_owner(root, int(owner))

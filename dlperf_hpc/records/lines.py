@@ -101,8 +101,9 @@ def unflatten(values: Mapping[str, Any]) -> dict[str, Any]:
 def write_line(
     event: str, values: Mapping[str, Any], when: str | None = None, nulls: bool = False
 ) -> str:
-    """The line without its newline. None is left out, or with ``nulls`` written as ``null``.
-    ValueError for a name that could not be read back, or a number that is not JSON."""
+    """The line without its newline. None means "no data" and is left out; with ``nulls`` it is
+    written as ``null``, for a key that a reader would miss. ValueError for a name that could not be
+    read back, or a number that is not JSON."""
     fields = {key: value for key, value in flatten(values).items() if nulls or value is not None}
     if not (_EVENT.fullmatch(event) and all(map(_KEY.fullmatch, fields))):
         raise ValueError(f"not names for a log line: {event!r} with {list(fields)}")
@@ -261,7 +262,8 @@ def timed_line(timed: TimerReport) -> str:
 
 
 def read_timed(text: str) -> TimerReport | None:
-    """What a line of a program tells of its Timer; None for any other or a damaged line."""
+    """What a line of a program tells of its Timer, behind whatever label of a launcher; None for
+    any other line, and for one that is damaged."""
     if _LITERAL not in text:
         return None
     line = read_line(text[max(text.find(_BEGINS), 0) :].rstrip())

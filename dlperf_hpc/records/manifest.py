@@ -38,10 +38,11 @@ _LATER = ("programs", "budget_node_hours", "until")  # keys that only a sweep wh
 
 @dataclass(frozen=True)
 class Array:
-    """One job array: runs that share a topology, an environment and a time limit. ``token`` is
-    unique and travels in the job's comment; each array index has ``repeats_per_job`` neighbours of
-    ``tasks``, measured in turn. ``exclude`` are nodes (``n[3,7]``). ``piece_of`` is the token of
-    the array, never taken, whose runs it has."""
+    """One job array: runs that share a topology, an environment and a time limit of one run.
+    ``token`` is unique to this array and travels in the job's comment; of ``tasks``, its runs, each
+    array index has ``repeats_per_job`` neighbours, which its job measures in turn. ``exclude`` are
+    nodes to leave out (``n[3,7]``). ``piece_of`` is the token of the array, never taken by a
+    scheduler, of which it has some runs."""
 
     name: str
     token: str
@@ -75,7 +76,8 @@ class Array:
         return {run.case.id for run in first if run.case.sought}
 
     def run_of(self, index: int, repeat: int = 0) -> Run:
-        """The ``repeat``-th run, from 0, of array index ``index``. LedgerError if there is none."""
+        """The run that array index ``index`` measures as its ``repeat``-th, both from 0.
+        LedgerError if the array has no such index."""
         place = index * self.repeats_per_job + repeat
         if not 0 <= place < len(self.tasks):
             raise LedgerError(f"array {self.name} has no run {repeat} of index {index}")
@@ -84,9 +86,11 @@ class Array:
 
 @dataclass(frozen=True)
 class Manifest:
-    """A sweep as planned. ``site`` is the site profile's content, ``programs`` are the cases' by
-    name, ``budget_node_hours`` the most that its jobs may use. With ``until`` measurements decide
-    on repeats. ``rows`` are cases, programs, measure and limits as the file has them."""
+    """A sweep as planned. ``site`` is the site profile's content, for provenance and reruns;
+    ``programs`` are the users' programs of its cases, by name. ``budget_node_hours`` is what its
+    jobs may use, None without a bound. With ``until`` what is measured decides how many repeats a
+    case has. ``rows`` are cases (by their ids), programs, measure and limits as the file has them,
+    whatever version wrote it."""
 
     sweep: str
     engine: str
@@ -229,7 +233,8 @@ def write_manifest(root: Path, manifest: Manifest) -> None:
 
 
 def _mode_of(manifest: Manifest) -> int | None:
-    """Of a manifest with a secret: for the user and the sharing group. None: the usual mode."""
+    """Of a manifest with a secret, which jobs need as it is: nobody else reads it, but the group
+    that shares the sweep. None: the usual one."""
     text = json.dumps([_tables_of(manifest.programs), manifest.site])
     if redacted(text) == text:
         return None
@@ -237,9 +242,10 @@ def _mode_of(manifest: Manifest) -> int | None:
 
 
 def extend_manifest(root: Path, grown: Manifest) -> None:
-    """Put the manifest of a grown sweep in the old one's place; call it with the submitters' lock
-    held. ``grown`` begins with the arrays there, whose rows stay. LedgerError if the file cannot be
-    written, or could not be read again."""
+    """Put the manifest of a sweep that has grown in the place of the one that is there; call it
+    with the submitters' lock held. ``grown`` begins with the arrays that are there, whose rows and
+    cases stay as they are, with what another version wrote in them. LedgerError if the file cannot
+    be written, or could not be read again."""
     path = root / layout.MANIFEST
     try:
         with raising(LedgerError, f"{path}: cannot be written"):
@@ -343,8 +349,9 @@ def damage(error: Exception) -> str:
 
 @dataclass(frozen=True)
 class Submission:
-    """An array the scheduler took (``job_id``), refused (``error``) or has no room for (``limit``);
-    none of these: not answered yet. ``host``: where the process with its own queue ran."""
+    """An array the scheduler took (``job_id``), refused (``error``), or has no room for as yet
+    (``limit``, in its words). A row with none of them was written before the scheduler answered.
+    ``host``: where the process ran in whose own queue it was; '' for a scheduler's."""
 
     array: str
     token: str

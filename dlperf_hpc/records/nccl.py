@@ -70,8 +70,9 @@ class Connections:
             self.hosts.setdefault(rank, set()).update(names)
 
     def facts(self) -> dict[str, Any]:
-        """``within`` and ``between`` nodes, and ``elsewhere`` (not known): the ways, most
-        connections first, and the number of ``channels``. Empty where no line said anything."""
+        """``within`` and ``between`` nodes, and ``elsewhere`` (a line does not tell where its other
+        end is): the ways, most connections first; ``channels``: how many numbers of channels there
+        are. Empty where no line said anything."""
         places: dict[str, Counter[str]] = {}
         for _, source, target, way in sorted(self.found):
             place = self._place(source, target, way)
@@ -98,7 +99,8 @@ def _line_begin(text: str, at: int) -> int:
 
 @functools.lru_cache(maxsize=1024)  # lines are many, ways few
 def _way(text: str) -> str:
-    """``NET/IB/GDRDMA``: a way without what differs from channel to channel; '' for none."""
+    """``P2P/CUMEM``, ``SHM/direct/direct``, ``NET/IB/GDRDMA``: without the number of the card, the
+    proxy, and what else differs from channel to channel. '' for what is no such thing."""
     if text.startswith(_OLD_MEMORY):
         return "SHM"
     network = _NETWORK.match(text)
@@ -112,7 +114,8 @@ _WORDS = {"within": "within nodes", "between": "between nodes", "elsewhere": "be
 
 
 def ways(facts: Mapping[str, Any], place: str) -> list[str]:
-    """NCCL's ways ``within``, ``between`` or ``elsewhere``, by a run's facts: only texts."""
+    """The ways that NCCL took ``within`` or ``between`` nodes, or ``elsewhere``, by a run's facts:
+    texts, whoever wrote the log."""
     names = _fact(facts, place)
     return [each for each in names if isinstance(each, str)] if isinstance(names, list) else []
 

@@ -37,8 +37,9 @@ def sharing_group() -> int | None:
 
 @contextmanager
 def sharing(name: str | None) -> Iterator[None]:
-    """Within the context what this group owns or can write counts as one's own. ``name`` must come
-    from the user's site profile. LedgerError if this machine has no such group."""
+    """Within the context what a member of this group owns, and what the group can write, counts as
+    one's own. ``name`` must come from the user's own site profile, never from a sweep's directory.
+    LedgerError if this machine has no such group."""
     global _group
     before = _group
     try:
@@ -68,7 +69,8 @@ def make_directory(path: Path) -> None:
 
 
 def whose_else(root: Path) -> str | None:
-    """What of a sweep's directory is somebody else's, in words; None if nothing is."""
+    """Why nothing is to be written into a sweep's directory: what of it is somebody else's, in
+    words; None if it is this user's own."""
     paths = (root, *(root / name for name in _FOLDERS))
     return next(filter(None, map(not_mine, paths)), None)
 
@@ -108,7 +110,8 @@ _REMEDY = (
 
 
 def not_mine(path: Path) -> str | None:
-    """What is somebody else's, or a link of somebody else's, in words; None if this user's."""
+    """What belongs to somebody else, or is a link that somebody else made, in words; None if it is
+    this user's own, or not there."""
     try:
         link, found = os.lstat(path), os.stat(path)
     except ABSENT:
@@ -140,7 +143,8 @@ def _mode(found: os.stat_result) -> str:
 
 
 def _replaceable(root: Path) -> str | None:
-    """The first directory above, with or without links, in which everybody can replace this."""
+    """The first directory above in which everybody can replace this one: on the path as it was
+    given, and as it is without links."""
     above = dict.fromkeys((*root.absolute().parents, *Path(os.path.realpath(root)).parents))
     for path in above:
         mode = os.stat(path).st_mode

@@ -26,8 +26,9 @@ _MOST_ENTRIES = 50
 
 @dataclass(frozen=True)
 class Kind:
-    """A way in which an environment fails before the window opens. ``certain``: one run proves it;
-    else a single broken node may do it. ``cases``: whose end it is, a key of ``_SAME``."""
+    """A way in which an environment fails before the window opens. ``certain``: one run proves it,
+    since its Python ran, or its launcher said so; any other kind may come of a single broken node.
+    ``cases`` says of which cases of the environment it is the end, a key of ``_SAME``."""
 
     title: str
     certain: bool = False
@@ -69,7 +70,8 @@ def is_end_of(kind: str, framework: str, case: Case) -> bool:
 
 @dataclass(frozen=True)
 class EnvironmentFault:
-    """A fault of an environment: its ``kind``, the ``run`` that died, its back end, why."""
+    """One fault of an environment: its ``kind``, the ``run`` that died of it and that run's back
+    end, and the ``reason`` in its record."""
 
     kind: str
     framework: str
@@ -84,8 +86,9 @@ def marker(root: Path, environment: str) -> Path:
 
 
 def read_entries(root: Path, environment: str) -> tuple[EnvironmentFault, ...]:
-    """What holds runs of an environment back; nothing without a marker that is a regular file of
-    the directory's owner, of this user, or of the sharing group."""
+    """What holds runs of an environment back; nothing where there is no marker, or none that its
+    writer made: a regular file of the directory's owner, of this user, or of the group that the
+    directory is shared with."""
     try:
         row = checks.parse(_read(root, marker(root, environment).name))
         forms.check_held_back(row, KINDS)
@@ -132,7 +135,8 @@ def hold_back(root: Path, environment: str, entry: EnvironmentFault) -> None:
 
 
 def let_go(root: Path, environments: Iterable[str]) -> list[str]:
-    """Remove the markers of environments; those that had one. OSError if one stays."""
+    """Take the markers of environments away: the environments whose marker was there. OSError if
+    one cannot be taken away."""
     found = []
     for environment in dict.fromkeys(environments):
         try:

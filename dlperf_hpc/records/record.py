@@ -86,9 +86,11 @@ def with_record(result: RunResult, record: Record | None) -> RunResult:
 def reconcile(
     result: RunResult, record: Record | None = None, path: Path | None = None, log: bytes = b""
 ) -> RunResult:
-    """A run whose log and record were compared; partial where it cannot be known which is right. No
-    number is reported from the record: it can only confirm a log's window. Both files, ``path`` and
-    ``log``, are read whole where something disagrees."""
+    """A run whose log and record were compared; partial where it cannot be known which figures are
+    right. No number is reported from the record: a log that contradicts itself counts if its record
+    confirms the window, and a record that contradicts both the log and itself is passed over.
+    ``path`` is the record's, and ``log`` the log's content: they are read whole where something
+    disagrees."""
     if record is not None and record["attempt"] != result.attempt:
         record = None
     differing = [] if record is None else list(_differences(result, record))
@@ -213,7 +215,8 @@ def _in_summary(window: Window, tables: Mapping[str, Table]) -> Found:
 
 
 def _waits_at_the_end(tables: Mapping[str, Table]) -> bool:
-    """Whether iterations end in the log early: TensorFlow gives no stamp of a GPU's own."""
+    """Whether the host runs ahead of the device, so that iterations end in the log before they end:
+    TensorFlow gives no stamp on a GPU's own time line."""
     known = [str(table.get("framework_name", "")) for table in tables.values()]
     known.append(str(tables.get("case", {}).get("framework", "")))
     tensorflow = any("tensorflow" in name.lower() or "horovod" in name.lower() for name in known)
@@ -265,7 +268,8 @@ def _missing(window: Window, timeline: Timeline, every: int) -> str:
 
 
 def _in_times(window: Window, timeline: Timeline, span: float, whole: bool) -> Found:
-    """The iterations' times against their stamps. ``whole``: each iteration has its line."""
+    """The iterations' times against their stamps. ``whole``: each iteration has its line; of a long
+    window only every k-th has."""
     rounding = len(timeline.ms) * _ROUNDED / 1e3 + _STAMP_S
     if whole and abs(sum(timeline.ms) / 1e3 - span) > rounding:
         yield from _odd_iterations(timeline, above_only=False)
@@ -294,7 +298,8 @@ def apart(what: str, one: float, by: str, other: float) -> str:
 
 
 def by_how_much(one: Any, other: Any) -> str:
-    """`` (+12.3 %)`` or `` (300 times as much)``, of the first figure against the second; or ''."""
+    """`` (+12.3 %)`` or `` (300 times as much)``, of the first figure against the second; '' where
+    there is no ratio."""
     if not (is_number(one) and is_number(other)) or other == 0:
         return ""
     ratio = one / other

@@ -60,10 +60,11 @@ class Attempt(AnyAttempt):
 
 @dataclass(frozen=True)
 class Failure:
-    """What one rank left when it failed. ``consequence``: of another's end, so no cause. ``place``:
-    where a rank hung (``file.py:12 function``). ``code`` is a user's program's exit code (minus a
-    signal's number), ``why`` a word for what ended it; the rest is
-    :class:`dlperf_hpc.records.failures.Verdict`'s."""
+    """What one rank left when it failed. ``consequence``: of another's end (a signal, a lost
+    connection), so it cannot say why the run ended. ``place``: where a rank stood that made no
+    progress, as ``file.py:12 function``. Of a user's program ``code`` is its exit code, of a signal
+    minus its number, and ``why`` a word for what ended it. ``fault``, ``decided_by`` and ``cause``
+    are those of :class:`dlperf_hpc.records.failures.Verdict`."""
 
     rank: int
     host: str
@@ -106,7 +107,8 @@ def _maker(path: Path) -> tuple[str, int] | None:
 
 
 def launch_of(paths: RunPaths) -> str | None:
-    """The launch that made a run's record, else its log, else None. LogError if unreadable."""
+    """The launch that made a run's record, or else its log; None if neither says. LogError for a
+    file that cannot be read."""
     for path in (paths.record, paths.log):
         with raising(LogError, f"{path}: cannot be read"):
             made = _maker(path)
@@ -290,8 +292,9 @@ def _write_record(
 
 
 def leave_undone(sweep: str, run: Run, root: Path, launch: str, reason: str) -> bool:
-    """Write down that a launch held a run back: a record without a log, of attempt 0. False if the
-    run ended ok, or has begun in this launch. Raises as :func:`open_attempt`."""
+    """Write down that a launch held a run back: a record without a log, since nothing was tried,
+    and so of attempt 0. False if the run ended ok before, or if this launch has already begun it.
+    Raises as :func:`open_attempt`, which moves what an earlier launch left."""
     attempt = open_attempt(sweep, run, root, launch)
     if attempt is None or attempt.paths.log.exists():
         return False

@@ -56,10 +56,11 @@ class Ending:
     loss was not finite. ``stopped`` is when we ended it (UTC), ``left_out`` how many lines the log
     has no room for, ``timed`` that a Timer in the program printed its window, ``interrupted_s`` how
     long it stood still in the window. ``failed``, ``broken`` and ``met`` are those of
-    :class:`dlperf_hpc.records.failures.Signs`, ``signs`` its count. In s since 1970: the window
-    ``opened`` and was ``reached`` by lines, ``timed_from`` and ``timed_until`` by a Timer;
-    ``alive`` is its last sign of life. ``stride`` is the most iterations between two of its lines.
-    """
+    :class:`dlperf_hpc.records.failures.Signs`, ``signs`` its count. ``opened`` and ``reached`` are
+    when its lines told the window's begin and end, ``alive`` is its last sign of life, or its end
+    if that was its own (s since 1970); ``stride`` is the most iterations that lay between two of
+    its lines. ``timed_from`` and ``timed_until`` are when a Timer's window opened and ended (s
+    since 1970)."""
 
     rank: int
     host: str
@@ -246,9 +247,11 @@ def clear(attempt: Attempt) -> None:
 
 def judged(endings: Sequence[Ending], measure: Measure, read: ReadTable) -> Verdict:
     """How a run ended all of whose processes ended without a failing exit code. What decides, in
-    this order: a line of ``fail``; a loss that is not finite up to the window's end; a missing line
-    of ``must``; a window that is not whole, by a built-in sign if there is one; steps that failed;
-    a rank that left before the window's end. ``read`` is its program's table."""
+    this order: a line of ``fail``; a loss that is not finite up to the window's end; a line of
+    ``must`` that is missing; a window that is not whole, by a built-in sign if there is one; steps
+    that failed; a rank that left before the window's end. ``read`` is the table of its program.
+    What its lines state, and whether that is what was asked for, is looked at when they are read:
+    :mod:`dlperf_hpc.logs.program_figures`."""
     last = measure.warmup + measure.iterations
     return (
         _by_failing_line(endings)

@@ -18,8 +18,9 @@ from dlperf_hpc.sweepfile.programs import UserProgram
 @dataclass(frozen=True)
 class ModelSize:
     """A model and one micro-batch of a rank, as memory sees them: ``parameters`` in all, and in one
-    ``layer`` of its ``layers``, which keeps twice ``entry`` (its input) and ``computed`` numbers
-    for the backward pass; ``scores`` of the vocabulary, ``widened`` of them in float32 too."""
+    ``layer`` of its ``layers``. A layer keeps for the backward pass twice ``entry``, the numbers of
+    its input, of the residual stream, and ``computed`` in the precision of products. ``scores`` of
+    the vocabulary are kept, and as many as ``widened`` are in float32 besides, for a moment."""
 
     parameters: int
     layer: int
@@ -90,10 +91,11 @@ class SampleLayout:
 @dataclass(frozen=True)
 class WorkloadDeclaration:
     """A model with its data. ``build(library, case)`` returns the model in that library's form;
-    ``batch(case, rank)`` the rank's synthetic batch, a dict of arrays by the model's arguments;
-    ``flops_per_sample(case)`` model FLOPs, forward and backward; ``layout(case)`` its real data's,
-    None where it has none; ``check(case)`` is a :class:`BackendDeclaration`'s; ``size(case)`` its
-    :class:`ModelSize`. ``max_seq_len`` is 0 where samples are no sequences."""
+    ``batch(case, rank)`` the rank's batch of synthetic data, a dict of arrays that are the model's
+    arguments by name; ``flops_per_sample(case)`` model FLOPs of one sample, forward and backward;
+    ``layout(case)`` what its real data is like, None where it has none. ``check(case)`` is as a
+    :class:`BackendDeclaration` has it; ``size(case)`` is its :class:`ModelSize`. Where samples are
+    no sequences, ``max_seq_len`` is 0, and so is every case's ``seq_len``."""
 
     name: str
     doc: str

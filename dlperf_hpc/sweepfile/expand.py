@@ -108,7 +108,8 @@ def expand(
 
 @dataclass
 class _Cases:
-    """The cases that hold, by id, and others' issues; ``merged``: made equal by ``--set``."""
+    """The cases that hold, by id, and the issues of others. ``merged`` counts the cases that values
+    of the command line made equal to another."""
 
     registry: Registry
     commands: _Commands
@@ -174,7 +175,8 @@ class _Commands:
     _first: dict[tuple[Any, ...], str] = field(default_factory=dict)
 
     def leaves_out(self, full: Values) -> bool:
-        """Whether a condition leaves a case out; one that cannot be computed does not."""
+        """Whether a condition of its program leaves a case out. One that cannot be computed leaves
+        none out: :func:`_program_issues` says so."""
         program = self.registry.programs.get(full["framework"])
         if program is None or not program.require:
             return False

@@ -335,9 +335,10 @@ def load_sweep(
     programs: Sequence[Path] | None = None,
 ) -> Sweep:
     """Read and check a sweep file. SpecError lists everything wrong with it. ``overrides`` are
-    ``--set`` values by key, which take the place of all others. ``formats`` are the log formats
-    that ``read.format`` may name; None: any. ``programs`` are the folders for a program's file;
-    None: the one beside the sweep file."""
+    ``--set`` values by key: a top-level key, a dotted path, or a case key, which then takes the
+    place of every other value the file gives it. ``formats`` are the log formats that a program's
+    ``read.format`` may name; None: any. ``programs`` are the folders in which a program's file is
+    sought, first to last; None: the one beside the sweep file."""
     text, tables = read_toml(path)
     if not tables:
         hint = "begin with a copy of a ready sweep: `dlperf init .` makes one"

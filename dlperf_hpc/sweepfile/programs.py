@@ -75,10 +75,11 @@ _MIXED = ("fp16", "bf16", "fp8")  # of accelerate's --mixed_precision; all else 
 
 @dataclass(frozen=True)
 class UserProgram:
-    """A program of a sweep's user. ``run`` are the words of its command; the expression
-    ``replicas`` counts the copies of the model that train on samples of their own; a case must
-    fulfil ``require``. ``words`` has the words for ``{*key}`` by the value's text, ``read`` what it
-    prints, ``local_rank`` what LOCAL_RANK counts."""
+    """A program of a sweep's user. ``run`` are the words of its command, with placeholders.
+    ``replicas`` is an expression: how many copies of the model train side by side, each on samples
+    of its own. ``require`` are conditions without which a case is left out. ``words`` has by a key
+    and its value's text the words for ``{*key}``. ``read`` says what it prints, ``local_rank`` what
+    LOCAL_RANK counts."""
 
     name: str
     launch: str
@@ -360,9 +361,10 @@ def unmet(program: UserProgram, values: Mapping[str, Any]) -> str:
 def child_argv(
     program: UserProgram, argv: Sequence[str], values: Mapping[str, Any], words: Sequence[str]
 ) -> tuple[str, ...]:
-    """The words that a supervisor starts: its launcher's, and the table's. ``words`` are the
-    command of the environment's Python, which runs a first word that is a script or ``-m``; one
-    with ``--`` is an option of the launcher."""
+    """The words that a supervisor starts: those of the table, and before them its launcher's.
+    ``words`` are the command of the environment's Python, a container's before it. A table's first
+    word that is a script of Python, or ``-m``, is run by that Python; a first word with ``--`` is
+    an option of the launcher, which says itself what is its script."""
     box, python = words[:-1], words[-1]
     script = argv[0] == "-m" or argv[0].endswith(".py")
     if program.launch not in LAUNCHERS:
@@ -386,9 +388,10 @@ def _torchrun(values: Mapping[str, Any]) -> list[Any]:
 
 
 def _accelerate(values: Mapping[str, Any], own: bool) -> list[Any]:
-    """The options of ``accelerate launch``; ``own``: the table has options too. ``--cpu`` starts
-    one process, ``--multi_gpu`` all, on CPUs too (``ACCELERATE_USE_CPU``), unless the table has
-    ``--use_fsdp`` or ``--use_deepspeed``."""
+    """The options of ``accelerate launch``; ``own``: the table has options too. With ``--cpu`` it
+    starts one process, whatever number is given; ``--multi_gpu`` starts them all, on CPUs too
+    (``ACCELERATE_USE_CPU``), and must not stand beside ``--use_fsdp`` or ``--use_deepspeed`` of the
+    table."""
     precision = values["precision"]
     options = [
         *("--num_machines", values["nodes"], "--machine_rank", values["node_rank"]),

@@ -209,8 +209,9 @@ def read_table(table: Any, formats: Collection[str]) -> tuple[ReadTable, list[Is
 
 
 def read_table_file(path: Path, formats: Collection[str]) -> tuple[str, ReadTable]:
-    """Name and table of a file for ``--format-file``: keys at its top, below [read], or below the
-    one [program.NAME.read] of a sweep. SpecError for a file that tells no format."""
+    """Name and table of a file for ``--format-file``: the keys stand at its top, or where a program
+    has them: below [read] in a file of its own, below [program.NAME.read] in a sweep's of which no
+    other program has any. SpecError for a file that tells no format."""
     name, where, table = _table_in(path, read_toml(path)[1])
     read, issues = read_table(table, formats)
     if not issues and not read.tells_format:
@@ -269,8 +270,9 @@ def with_programs(
     registry: Registry,
     formats: Iterable[str] | None,
 ) -> tuple[Registry, list[Issue]]:
-    """The registry with the sweep's programs: its own tables, and ``NAME.toml`` of the first folder
-    that has it for other names. Arguments as of :func:`.load.load_sweep`."""
+    """The registry with the sweep's programs: its own tables, and for names that neither they nor
+    a back end has, ``NAME.toml`` in the first of the folders that has it. Arguments as of
+    :func:`.load.load_sweep`."""
     beside = path.parent / _FOLDER
     sought = [beside] if folders is None else folders
     tables, issues = _program_tables(file, beside, sought, registry)

@@ -66,9 +66,10 @@ class PrintedFigure:
 @dataclass(frozen=True)
 class ReadTable:
     """How a program's lines are read. ``format`` is a known format, '' for what the lines show.
-    ``line`` is the pattern of figures, ``first`` the first iteration's number; ``each``: no number
-    is printed, but a line at each multiple. ``counts`` '' means optimizer steps. ``total`` is the
-    pattern of a whole run's figure in ``unit``."""
+    ``line`` is the pattern of a line with figures, ``first`` the number that the program gives its
+    first iteration; ``each``: no number is printed, and a line comes at each multiple of this one.
+    ``counts`` is '' where nobody says what the numbers count: optimizer steps. ``total`` is the
+    pattern of the figure of a whole run, which is in ``unit``."""
 
     format: str = ""
     line: str = ""

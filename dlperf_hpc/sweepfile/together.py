@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -58,6 +59,6 @@ def issues_of(cases: Iterable[Case], together: Mapping[str, str]) -> Iterator[Is
 
 def note_on(cases: Iterable[Case], together: Mapping[str, str]) -> list[str]:
     """A note on cases that have no other one to be run with, if there are any."""
-    names = [together[case.id] for case in cases]
-    alone = [case.id for case in cases if names.count(together[case.id]) == 1]
+    members = Counter(together.values())
+    alone = [case.id for case in cases if members[together[case.id]] == 1]
     return [f"{KEY}: {', '.join(alone[:3])}: no other case to be run with"] if alone else []

@@ -26,7 +26,8 @@ validated, so that a verb does not wait for those that it does not need."""
 
 
 def refusal(*issues: Issue) -> PydanticCustomError:
-    """What a validator with words of its own raises; issues count ``where`` from the value."""
+    """What a validator raises that has its own words; ``where`` of the issues counts from the value
+    that is validated, '' for the value itself."""
     return PydanticCustomError(_REFUSED, "refused", {"issues": issues})
 
 
@@ -105,7 +106,8 @@ def _invalid(where: str, item: Mapping[str, Any], field: FieldInfo | None) -> Is
 def _at(
     model: type[BaseModel], loc: Iterable[int | str]
 ) -> tuple[type[BaseModel], FieldInfo | None]:
-    """The innermost model on the way to a value, and its field; None within a list or table."""
+    """The innermost model on the way to a value, and the field that the value is of; None for a
+    value within a field's list or table."""
     field: FieldInfo | None = None
     for part in loc:
         if field is not None:

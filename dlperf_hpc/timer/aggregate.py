@@ -175,7 +175,8 @@ def remarks(windows: Sequence[RankWindow]) -> list[str]:
 
 
 def mean_losses(windows: Sequence[RankWindow]) -> list[float | None]:
-    """Per iteration the mean over the processes that gave every loss; None without one."""
+    """Per iteration the mean over the processes that gave the loss of every iteration; None where
+    none did."""
     given = [[loss for loss in each.losses if loss is not None] for each in windows]
     whole = [losses for losses in given if len(losses) == len(windows[0].losses)]
     if not whole:
@@ -220,7 +221,8 @@ def median_ms(windows: Sequence[RankWindow]) -> float:
 
 
 def _accumulation(marked: Sequence[int]) -> int | None:
-    """Iterations for each optimizer step by the marks (1 without marks); None if they differ."""
+    """Iterations for each optimizer step, as the program marked them; 1 if it marked none, None if
+    they differ."""
     gaps = {after - before for before, after in zip((0, *marked), marked)} or {1}
     return gaps.pop() if len(gaps) == 1 else None
 
@@ -293,8 +295,9 @@ def device_facts() -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class RankWindow(RankTimes):
-    """One process's window. ``losses`` has None where no loss was given, ``samples`` where the
-    number is not known; ``data_wait_s`` is None for a loop with data from elsewhere."""
+    """One process's window. ``losses`` has None where no loss was given; ``samples`` of each
+    iteration, None where its number is not known; ``data_wait_s`` is None for a loop that has its
+    data from elsewhere than the Timer."""
 
     losses: list[float | None]
     samples: list[int | None]
@@ -356,7 +359,8 @@ class WindowClock:
         return found, ()
 
     def memory_mb(self) -> float | None:
-        """Peak of the CUDA allocator or of the resident set, MiB; None for another device."""
+        """Peak of the CUDA allocator, or of the process's resident set; MiB. None for another
+        device."""
         if self._cuda is not None:
             return float(self._cuda.max_memory_allocated()) / 2**20
         if self._sync is not None:
@@ -397,7 +401,8 @@ def kept(loss: Any) -> Any:
 
 
 class Sizes:
-    """Sizes of batches by the first dimension, if the first batch has its ``usual`` size so."""
+    """Sizes of batches, where the first batch shows that the first dimension of what it holds is
+    its size: the ``usual`` one."""
 
     def __init__(self, usual: int | None) -> None:
         self._usual, self._first = usual, True

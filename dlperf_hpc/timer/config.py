@@ -65,8 +65,9 @@ _SENTENCES = {
 
 @dataclass(frozen=True)
 class Load:
-    """What goes through one iteration: ``batch_size`` samples of one process, ``global_batch`` of
-    all in an optimizer step, which has ``accumulation`` iterations; None is not known."""
+    """What goes through one iteration: ``batch_size`` samples of one process in one iteration,
+    ``global_batch`` samples of all processes in one optimizer step, ``accumulation`` iterations for
+    each optimizer step; None is not known."""
 
     batch_size: int | None = None
     global_batch: int | None = None
@@ -105,8 +106,9 @@ DEFAULTS = TimerConfig(Load(), Measure(), {}, {}, Path(OWN_LOGS))  # where no ot
 
 
 def timer_config(given: Mapping[str, Any], env: Mapping[str, str] = os.environ) -> TimerConfig:
-    """From a Timer's arguments (None: not given) and the environment: the sweep sets the window and
-    the case. SpecError with everything that is wrong in either."""
+    """From a Timer's arguments (None: not given) and the environment. The sweep decides on the
+    window and what the case is called, the program on what goes through an iteration. SpecError
+    with everything that is wrong in either."""
     arguments = {key: value for key, value in given.items() if value is not None}
     issues = list(_wrong(arguments, ""))
     tables = {name: _table(env, name, issues) for name in (BEGIN, CASE, MEASURE)}
@@ -223,8 +225,9 @@ def _groups() -> list[Any]:
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """All processes of the loop. ``world`` is None where several cannot be met; ``remark`` says so.
-    ``topology`` is None if unknown or none; ``uneven`` says why."""
+    """All processes of the loop, this one among them. ``world`` is None where the launcher started
+    several and they cannot be met; ``remark`` then says so. ``topology`` is None where it is not
+    known, or no topology (uneven); ``uneven`` says why."""
 
     rank: int
     size: int

@@ -28,8 +28,9 @@ def _callback() -> Any:
 
 
 class LightningTimer(_callback()):  # type: ignore[misc]
-    """Times the iterations (batches) of ``Trainer.fit``, which stops after the window unless
-    ``stop=False``. Accumulation and loss are the Trainer's; the keywords are Timer's."""
+    """Times the iterations (batches) of ``Trainer.fit``; the keywords are Timer's. Accumulation is
+    the Trainer's, the loss that of ``training_step``. ``fit`` stops after the window unless
+    ``stop=False``."""
 
     def __init__(self, batch_size: int | None = None, **keywords: Any) -> None:
         self._keywords = {"framework": "lightning", "batch_size": batch_size, **keywords}

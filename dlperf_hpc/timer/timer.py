@@ -134,8 +134,9 @@ class Timer:
         return self._timed(batches)
 
     def step(self, loss: Any = None, samples: int | None = None) -> bool:
-        """An iteration has ended; True once the window is over (``if timer.step(loss): break``).
-        Inside ``for batch in timer(...)`` it only notes loss and ``samples``, this process's."""
+        """An iteration has ended; True once the window is over. For loops without an iterable:
+        ``if timer.step(loss): break``. Inside ``for batch in timer(...)`` it only notes what it is
+        given. ``samples`` are those of this process in this iteration."""
         if loss is not None:
             self.loss(loss)
         if samples is not None:
@@ -149,7 +150,8 @@ class Timer:
         return self._over
 
     def loss(self, loss: Any) -> None:
-        """The loss of this iteration: a number, or a tensor of one, read after the window."""
+        """The loss of this iteration: a number, or a tensor of one, which is not read before the
+        window is over."""
         if self.open:
             self._loss = self._try(partial(kept, loss))
 
@@ -171,8 +173,9 @@ class Timer:
         return self._clock is not None and not self._ended
 
     def close(self, error: BaseException | None = None, why: str = "") -> None:
-        """End the run here, with an error as failed; without a number (``why``) if the window is
-        not over. Called as the program ends, and by ``with Timer(...) as timer:``."""
+        """End the run here: without a number if the window is not over (``why``: more than that),
+        failed if there is an error. Called as the program ends, and by ``with Timer(...) as
+        timer:``."""
         if not self._ended:
             self._harmless(partial(self._close, error, why))
 
@@ -188,7 +191,8 @@ class Timer:
 
     @property
     def samples_per_s(self) -> float | None:
-        """Samples/s over all processes; None before the window is over, or without a number."""
+        """Samples/s over all processes; None before the window is over, and where there is no
+        number."""
         return None if self._window is None else self._window.samples_per_s
 
     def __enter__(self) -> Timer:
@@ -284,7 +288,8 @@ class Timer:
             self._half_at = time.perf_counter()
 
     def _begin(self) -> None:
-        """Find the processes, whose group the program has formed by now, and begin the log."""
+        """Find the processes and begin the log, in the first iteration: by then the program has
+        formed its process group."""
         if self._group is not None:
             return
         self._group = found = config.find()

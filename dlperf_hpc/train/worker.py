@@ -155,6 +155,8 @@ class _Rank:
 
         def write(reason: str) -> None:
             joblog.log_all_reduces(self.attempt, None, reason)
+            if measured.measure.checkpoint:
+                joblog.log_checkpoint(self.attempt, None, f"not tried after the probe: {reason}")
             joblog.end_ok(self.attempt, measured)
 
         with self._behind_window(lines.PROBE, self.manifest.limits.iteration_s, write):

@@ -92,6 +92,7 @@ def _executor(
             paths = (submission_file_path, f"{place}/answer", f"{place}/complaint")
             return ["/usr/bin/env", *unset, *shell, *map(str, paths)]
 
+        # A method, since it reads files of this submission; submitit's is static.
         def _get_job_id_from_submission_command(self, string: str | bytes) -> str:  # type: ignore[override]
             answer = _text(Path(f"{place}/answer"))
             if job := job_in(answer):

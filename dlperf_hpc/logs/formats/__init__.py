@@ -46,7 +46,8 @@ def _values(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _line(row: Mapping[str, Any]) -> LinePattern:
-    """A form of line of a row, in which ``{loss}`` stands for a number, as the group ``loss``."""
+    """A form of line as a row tells it: ``{loss}`` stands for a number, as the group of that name.
+    ``further`` and ``perhaps`` are what is looked for behind ``pattern`` (:mod:`..lineparts`)."""
     values = _values(row)
     keys = map(further, values.pop("further", ()))
     text = "".join([values.pop("pattern"), *keys, *map(perhaps, values.pop("perhaps", ()))])

@@ -46,12 +46,15 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Program:
-    """What one program's records hold. ``marks`` are metrics of which an iteration's record has at
-    least one; ``rates`` (its speed), ``losses`` and ``lrs`` are looked for in their order.
-    ``depth`` is how many numbers such a record's step has, the last of which is the iteration:
-    ``first`` is the first one's number, and ``per_epoch``: it begins anew with each epoch, which is
-    the number before it. ``decimals`` is how many the screen shows of a rate. ``totals`` are
-    metrics of the record of the whole run, with our names for them."""
+    """What one program's records hold.
+
+    ``marks`` are metrics of which an iteration's record has at least one; ``rates`` (its speed),
+    ``losses`` and ``lrs`` are looked for in their order. ``depth`` is how many numbers such a
+    record's step has, the last of which is the iteration: ``first`` is the first one's number,
+    and ``per_epoch``: it begins anew with each epoch, which is the number before it.
+    ``decimals`` is how many the screen shows of a rate. ``totals`` are metrics of the record of
+    the whole run, with our names for them.
+    """
 
     marks: tuple[str, ...]
     losses: tuple[str, ...]
@@ -105,7 +108,8 @@ def _metrics(body: str) -> tuple[str, dict[str, str]]:
 def read_lines(
     program: Program, line: Line, builder: ReadingBuilder, found: Iterable[Record] | None = None
 ) -> None:
-    """Read a line's records (or ``found``, which these are). None, or a damaged one, is noted."""
+    """Read a line's records (``found``, if the caller has them). A line that has none, or a damaged
+    one, is noted."""
     found = records(line.text) if found is None else found
     known = [read_record(program, line, builder, record) for record in found]
     if not known or not all(known):

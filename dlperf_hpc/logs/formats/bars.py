@@ -121,7 +121,8 @@ class Bar(NamedTuple):
 
 
 def bar_of(text: str) -> Bar | None:
-    """The state of a bar in a line; None if there is none that is whole and counts iterations."""
+    """The state of a bar in a line; None if there is none, one that is not whole, or one that
+    counts no iterations."""
     match = _BAR.search(text) or _ENDLESS.search(text)
     if match is None or not _COUNTED.fullmatch(match["unit"]):
         return None
@@ -250,8 +251,11 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
 
 def _goes_on(line: Line, builder: ReadingBuilder, bar: Bar) -> bool:
     """Whether the training's bar counts its own batches alone behind a validation, which is added
-    then. A bar that counts the validation's too goes on too early, or by as many batches as they
-    have. Lightning 2 draws the training's bar again behind a validation."""
+    then. A bar that counts the validation's too goes on before those of the validation are full,
+    or by as many batches as they have.
+
+    Lightning 2 draws the training's bar again behind a validation, where it stood.
+    """
     state, latest = builder.state, builder.last_step()
     if latest is None or "validation" not in state:
         return "over" not in state
@@ -275,7 +279,8 @@ def _goes_on(line: Line, builder: ReadingBuilder, bar: Bar) -> bool:
 def _length(
     builder: ReadingBuilder, bars: Sequence[Bar], latest: LogStep, again: float | None
 ) -> float | None:
-    """The seconds of a validation by its bars; None if the training's bar contradicts them."""
+    """The seconds of a validation by its bars; None if the training's bar, which was drawn again at
+    ``again``, shows that it took longer, since a bar begins late, or does not show how long."""
     seconds = sum(each.seconds for each in bars)
     if again is None or not _is_whole(builder, again - (latest.stamp or 0.0) - seconds):
         return None
@@ -283,7 +288,8 @@ def _length(
 
 
 def _is_whole(builder: ReadingBuilder, more: float) -> bool:
-    """Whether the training's bar has ``more`` seconds than a validation's by rounding alone."""
+    """Whether the bars of a validation had all of its time. The training's bar has ``more``
+    seconds: of one validation that may be rounding, of several it then is less than their sum."""
     if more > _ROUNDED_S:
         return False
     hidden: list[float] = builder.state.setdefault("hidden", [])
@@ -295,8 +301,9 @@ def _is_whole(builder: ReadingBuilder, more: float) -> bool:
 
 
 class ProgramBar(NamedTuple):
-    """The bars of a program's training: their ``name`` (with a group ``epoch`` if each epoch has
-    one), what is added, what a bar counts, and whether its rate is the mean since it began."""
+    """The bars of a program's training: the ``name`` that they have (with a group ``epoch`` if each
+    epoch has a bar), what the program adds, what a bar counts, and whether its rate is the mean
+    since it began."""
 
     framework: str
     name: re.Pattern[str]
@@ -346,7 +353,8 @@ def _read_program(line: Line, builder: ReadingBuilder, _: Groups) -> None:
 
 
 def _read_epoch(line: Line, builder: ReadingBuilder, bar: Bar, epoch: int) -> None:
-    """The time of the first epoch is the clock, each epoch's mean is the printed speed."""
+    """A state of an epoch's bar. The time of the first epoch is the clock, each epoch's mean is
+    the printed speed."""
     first = builder.state.setdefault("first", epoch)
     if epoch < first:
         builder.note_once(line, "an epoch before the file's first one: of another run, not read")

@@ -100,6 +100,7 @@ _RESNET_MARKS = ("train.total_ips : ", "Validation Iteration: ", PARAMETERS)
 
 
 def _read_resnet(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    """One line with the speed of an iteration, an epoch or the run, or with arguments."""
     if any(literal in line.text for literal in _RESNET_MARKS):
         read_lines(RESNET_PROGRAM, line, builder)
 

@@ -272,7 +272,8 @@ def _add_bar(line: Line, builder: ReadingBuilder, bar: Bar, figures: _Figures) -
 
 
 def _turn_back(builder: ReadingBuilder, latest: LogStep, bar: Bar) -> None:
-    """Find whose bar goes back: a new run's, that of an evaluation, or the training's behind it."""
+    """Find whose bar goes back: a new run's, or an evaluation's of as many batches, or that of the
+    training behind it."""
     state = builder.state
     if _was_evaluation(builder, latest, bar):
         builder.steps.clear()
@@ -287,7 +288,8 @@ def _turn_back(builder: ReadingBuilder, latest: LogStep, bar: Bar) -> None:
 
 
 def _was_evaluation(builder: ReadingBuilder, latest: LogStep, bar: Bar) -> bool:
-    """Whether the first bar is an evaluation's: full as that ends, and no longer than it."""
+    """Whether the first bar that was read, before any of the training's, is an evaluation's: it is
+    full as the end of the evaluation is told, took no longer, and the training goes on."""
     if latest.iteration != bar.total or bar.done < 2 or not builder.pauses:
         return False
     pause = builder.pauses[-1]
@@ -299,7 +301,8 @@ def _goes_back(step: LogStep, bar: Bar) -> bool:
 
 
 def _leave_out_other(builder: ReadingBuilder) -> None:
-    """Take off an evaluation's bar, which has as many batches as the training has steps."""
+    """Take off the bar of an evaluation that has as many batches as the training has steps: it
+    began anew, and behind it the training's goes on from where that stood."""
     begin = builder.state.pop("anew", None)
     if begin is not None:
         builder.state["other_bar"] = len(builder.steps) - begin > 1  # else its end, drawn again
@@ -321,7 +324,8 @@ def _add_pause(line: Line, builder: ReadingBuilder, seconds: str | None) -> None
 
 
 def _written(line: Line, builder: ReadingBuilder, bar: Bar) -> _Figures:
-    """The figures of the loss line before the bar, if they are certainly of its step."""
+    """The figures of the loss line before the bar. They are of its step for certain if the bar had
+    it before that line already."""
     written, before = builder.state.pop("written", []), builder.state.get("bar")
     builder.state["bar"] = bar.done, bar.total
     if len(written) != 1 or line.number - written[0][0] > _BEHIND:

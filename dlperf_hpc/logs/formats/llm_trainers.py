@@ -221,7 +221,8 @@ def _read_metrics(line: Line, builder: ReadingBuilder) -> None:
 
 
 def _stamp_of_bar(builder: ReadingBuilder, done: int) -> float | None:
-    """The stamp of this step as the bar before has printed it; that step is taken away."""
+    """The stamp of the step that the bar before has printed already, which is taken away: one
+    iteration is one step."""
     last = builder.last_step()
     if last is None or last.iteration != done or last.printed is not None:
         return None

@@ -94,7 +94,8 @@ def _are_usual(builder: ReadingBuilder, columns: Columns) -> bool:
 
 
 def _read_setting(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
-    """A batch of a part of a sample, and the precision of quantized weights, are left out."""
+    """A setting; a batch of a part of a sample, and the precision of a model whose weights are
+    quantized, are left out."""
     if name in _SETTINGS:
         if value != "default":
             builder.fact(line, _SETTINGS[name], value.removesuffix(".0"))

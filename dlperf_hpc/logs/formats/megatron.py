@@ -113,7 +113,8 @@ def _read_world(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 
 def _read_memory(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """The peak (2**20 bytes) that a rank prints, behind its iteration's line or before it."""
+    """The peak in MB (2**20 bytes) that a rank prints after its iteration's line, or before it
+    where another rank prints that."""
     iteration, peak = int(found["after"]), float(found["peak"])
     last = builder.last_step()
     if last and last.iteration == iteration:

@@ -98,6 +98,7 @@ _PRECISIONS = {"float16": "fp16", "bfloat16": "bf16"}
 
 
 def _read_setting(line: Line, builder: ReadingBuilder) -> None:
+    """A line of the configuration: ``NAME = dict(`` opens a block, its keys are 4 blanks in."""
     if top := _TOP.search(line.text):
         builder.state["block"], builder.state["block at"] = top[1], line.number
         if top[1] == "fp16":

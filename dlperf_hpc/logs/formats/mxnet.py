@@ -148,6 +148,7 @@ _NGC_BATCH = re.compile(
 
 
 def _read_ngc(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    """One line of some batches, or of the table; similar lines of other programs are left."""
     if "] Batch [" not in line.text:
         _table_line(line, builder, "train.total_ips")
         return

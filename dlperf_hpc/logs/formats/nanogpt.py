@@ -129,7 +129,8 @@ def _not_evaluated(builder: ReadingBuilder, columns: Columns) -> bool:
 
 
 def _read_tokens(line: Line, builder: ReadingBuilder, found: Groups) -> None:
-    """Without them nothing says how many sequences an optimizer step has."""
+    """The tokens of an optimizer step. The sequences of a micro-step are of no use without them: of
+    how many an optimizer step consists would be guessed."""
     builder.hold(line, "global_tokens", _plain(found["tokens"]))
     builder.hold(line, "batch_size", builder.state.get("batch_size"))
 
@@ -194,7 +195,8 @@ def _read_chat_step(line: Line, builder: ReadingBuilder, found: Groups) -> None:
 
 
 def _chat_rate(line: Line, builder: ReadingBuilder, rate: str, ms: str) -> str | None:
-    """nanochat's tokens/s if it is known whether they are a whole step's or a micro-batch's."""
+    """nanochat's tokens/s if it is known whether they are a whole step's. Those of a micro-batch
+    are taken times the accumulation (``Printed.scale``)."""
     total = builder.state.get("total")
     if total is not None:
         scale = _scale(builder, total, rate, ms)

@@ -212,7 +212,10 @@ TF1_RESNET_PROGRAM = Program(
 
 
 def _read_tf1_resnet(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    """``total_ips : `` is also part of other programs' metrics: those lines are left to them."""
+    """One line of an iteration, of the run, or with arguments.
+
+    ``total_ips : `` is also part of other programs' metrics: those lines are left to them.
+    """
     setting = _PRINT.fullmatch(line.text)
     if setting is not None:
         builder.fact(line, _PRINTED_FACTS[setting["name"]], setting["value"])
@@ -274,7 +277,8 @@ def _add_round(builder: ReadingBuilder, perf: str | None) -> None:
 
 
 def _whole_run(line: Line, builder: ReadingBuilder) -> None:
-    """Below other lines of this program alone: the one for TensorFlow 1 prints the record too."""
+    """Read the record of the whole run, which counts only below lines of this program: the one for
+    TensorFlow 1 prints the record too."""
     _add_round(builder, None)
     if not builder.steps and not builder.totals:
         return

@@ -124,6 +124,7 @@ _CLAS_FIGURES = further(_IPS) + perhaps(_LOSS) + perhaps(_LR)
 
 
 def _in_first_epoch(builder: ReadingBuilder, columns: Columns) -> bool:
+    """Whether all lines are of the file's first epoch, behind the reset of the meters."""
     (epoch, *later), numbers = set(columns["era"]), whole(columns["iteration"])
     behind = min(numbers) > _STATIC == builder.printed.origin and "comma" not in columns
     return not later and behind and builder.first_epoch_up_to(int(epoch), max(numbers))

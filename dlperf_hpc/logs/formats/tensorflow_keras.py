@@ -212,7 +212,8 @@ def _read_bar(line: Line, builder: ReadingBuilder) -> None:
 
 
 def _other_bar(line: Line, builder: ReadingBuilder) -> None:
-    """A bar of ``evaluate``. Behind an end in the midst of the epochs, that end was none."""
+    """A bar of another length is of ``evaluate``: in a callback it stands before the epoch's end,
+    behind ``fit`` after it. Behind the end of an epoch in the midst, that end was no end."""
     if "epoch" not in builder.state and not builder.state["last"]:
         builder.state["unclear"] = True
         builder.steps.clear()

@@ -46,9 +46,10 @@ def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
 
 
 def _behind_ramp(found: WindowFigure, reading: Reading, segment: Segment) -> WindowFigure | None:
-    """The figure of the lines behind the last change of the batch, if it lies in the window among
-    lines further apart than an iteration: a line's time is that of its own iteration. None without
-    such a change, or if the lines behind it hold no window."""
+    """The figure of the lines behind the last change of the batch, if one lies in the window among
+    lines that are further apart than an iteration: where somebody left lines out, the time of a
+    line is that of its own iteration, and those before it had another batch. None if there is no
+    such change, or if the lines behind it hold no window."""
     before = _step_at(segment.steps, found.first or 0)
     sizes = _batches(found.steps) | _batches(LogSteps([before] if before else ()))
     apart = set(differences(found.steps.numbers("iteration")))
@@ -69,7 +70,8 @@ def _behind_ramp(found: WindowFigure, reading: Reading, segment: Segment) -> Win
 
 
 def _with_batch(found: WindowFigure, segment: Segment) -> WindowFigure:
-    """The figure with the samples of an iteration. NoFigure if its lines do not tell them."""
+    """The figure with the samples of an iteration, where its lines state them. NoFigure if they
+    change, and how many samples the window has does not follow from its lines."""
     if found.first is None or not _batches(found.steps):
         return found
     steps = _each_once(found.steps)
@@ -127,7 +129,8 @@ def _mean_batch(before: LogStep | None, first: int, steps: LogSteps) -> float:
 
 
 def _mean_consumed(before: LogStep | None, first: int, last: LogStep) -> float | None:
-    """Samples of an iteration by those consumed until both ends; None if a line lacks them."""
+    """Samples of an iteration by those consumed until the window's two ends; None if a line does
+    not state them. Before the first iteration none are."""
     done = None if first else 0.0
     if before is not None:
         done = before.consumed
@@ -139,7 +142,8 @@ def _mean_consumed(before: LogStep | None, first: int, last: LogStep) -> float |
 def _mean_stated(
     before: LogStep | None, first: int, steps: LogSteps, sizes: Collection[float]
 ) -> float:
-    """Samples of an iteration by each line's batch. NoFigure if it may not be every iteration's."""
+    """Samples of an iteration by each line's batch. NoFigure if a line has a batch that may be that
+    of some of its iterations only."""
     samples, done = 0.0, first
     size = before.global_batch if before else None
     known = before is None  # or else the first line's batch may be that of some iterations only
@@ -166,7 +170,8 @@ def _span(sizes: Collection[float]) -> str:
 
 
 def _total(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
-    """The last total, in samples over all devices if one is; of a planned one the done part."""
+    """The last of the totals; one in samples and over all devices before any other. If one divides
+    what was planned, the part that was done."""
     if not segment.totals:
         raise NoFigure("the program prints no total", expected=not rule.total)
     named = [total for total in segment.totals if rule.total in ("", total.name)]
@@ -212,11 +217,13 @@ def _of_several(rule: WindowRule, named: Sequence[Total], best: Total) -> Iterat
 
 def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:
     """The factor to a total from the part of what it divides that was done, and what to say of it.
-    NoFigure if the total is known to be wrong by an unknown factor. Hugging Face's Trainer and
-    PaddleNLP's divide the samples (and the steps) that a run was to do by the time of ``train()``:
-    after early stopping, or from a checkpoint on, their total is wrong by any factor
-    (huggingface/optimum-graphcore issue 89). The steps or epochs in the log show which part was
-    done."""
+    NoFigure if the total is known to be wrong, and by which factor is not.
+
+    Hugging Face's Trainer and PaddleNLP's divide the samples (and the steps) that a run was to do
+    by the time of ``train()``: after early stopping, or where the run went on from a checkpoint,
+    their total is wrong by any factor (huggingface/optimum-graphcore issue 89). What the same log
+    counts, steps or epochs, shows which part was really done.
+    """
     counts = _counts_of(reading, total)
     if not counts:
         return 1.0, []
@@ -236,7 +243,8 @@ def _part_done(reading: Reading, total: Total) -> tuple[float, list[str]]:
 
 
 def _without_pauses(reading: Reading, total: Total) -> tuple[float, str]:
-    """The factor to a total without the pauses of known length, and what to say of all."""
+    """The factor to a total without the pauses in its time whose length is known, and what to say
+    of all."""
     seconds = _counts_of(reading, total).get("seconds")
     since = max((each.line for each in reading.totals if each.line < total.line), default=0)
     pauses = [each for each in reading.pauses if since < each.line <= total.line and each.printed]
@@ -291,6 +299,7 @@ def _counts_of(reading: Reading, total: Total) -> dict[str, float]:
 
 
 def _planned_steps(counts: Mapping[str, float]) -> float | None:
+    """The steps that were to be done: as stated, else those that the total's own rate gives."""
     if counts.get("steps_asked"):
         return counts["steps_asked"]
     rate = counts.get("steps_per_s", 0.0)
@@ -348,7 +357,8 @@ def _planned_epochs(counts: Mapping[str, float], total: Total) -> float | None:
 
 
 def _before(counts: Mapping[str, float], total: Total) -> float | None:
-    """The part done before the checkpoint of the start (0: there was none); None if unknown."""
+    """The part that was done before a checkpoint from which the run went on; 0 if there was none,
+    None if it is not known how much."""
     steps, epochs = counts.get("resumed"), counts.get("resumed_epochs")
     planned_steps, planned_epochs = _planned_steps(counts), _planned_epochs(counts, total)
     if steps and planned_steps:

@@ -48,9 +48,12 @@ MIN_FOR_STEADY = 10
 
 @dataclass(frozen=True)
 class Interpretation:
-    """The runs of one log, in its order, as attempts 1, 2, ... of one run. There are none if no
-    format was recognised, or if the number of devices is not known: ``problems`` then say so, and
-    which option states it, or that no line of a recognised format has a speed."""
+    """The runs of one log, in its order, as attempts 1, 2, ... of one run.
+
+    There are none if no format was recognised, or if the number of devices is not known:
+    ``problems`` then say so, and which option states it. They also say that a format was recognised
+    of which no line has a speed.
+    """
 
     results: tuple[RunResult, ...] = ()
     problems: tuple[str, ...] = ()
@@ -88,10 +91,13 @@ def interpret(
     stated: Mapping[str, Any],
     rule: WindowRule,
 ) -> Interpretation:
-    """The runs of one log, each with a number or the reason why it has none. ``named`` and
-    ``variant`` are the settings and the tags of the file's name, ``stated`` the settings that the
-    user gave, by their names. Of several formats the one with most lines in the window counts, or
-    the next one that gives a number. The other readings are compared with it."""
+    """The runs of one log, each with a number or the reason why it has none.
+
+    ``named`` and ``variant`` are the settings and the tags of the file's name, ``stated`` the
+    settings that the user gave, by their names. If a file has lines of several formats, the one
+    with most lines in the window counts; if that gives no number, the next one that does. The
+    other readings are compared with it.
+    """
     if not scanned.readings:
         return Interpretation()
     best: list[RunResult] = []
@@ -130,7 +136,8 @@ def _unplaced(scanned: ScannedFile, named: Sequence[Fact], stated: Mapping[str, 
 
 
 def _usefulness(reading: Reading, rule: WindowRule) -> tuple[bool, int]:
-    """The key by which readings are tried: the rule's own formats first, then by usable lines."""
+    """Which reading to try first: the least; those of the rule's own formats, with most lines that
+    the rule can use."""
     if rule.basis is Basis.TOTAL:
         usable = sum(rule.total in ("", total.name) for total in reading.totals)
     elif rule.by is By.LINES:
@@ -244,7 +251,8 @@ class _RunOfLog:
         return _Outcome(partial, reason, short)
 
     def _speed(self, found: segments.WindowFigure, values: Mapping[str, Any]) -> Converted:
-        """The figure over all devices. NoFigure if its lines contradict an assumption."""
+        """The figure over all devices. NoFigure if it is no speed, or rests on an assumption which
+        the same lines contradict."""
         speed = throughput.converted(found, values, self.reading.counter, self.segment.ranks)
         if not (math.isfinite(speed.value) and speed.value > 0):
             raise segments.NoFigure(f"{speed.value!r} {speed.label} is no speed")
@@ -259,7 +267,8 @@ class _RunOfLog:
         return speed
 
     def _ended(self, outcome: _Outcome) -> tuple[Verdict, str]:
-        """How the run ended, and a warning of what does not count against it."""
+        """How the run ended; a warning of what does not count against it or, of a run that broke
+        behind its whole window, that it did."""
         troubles = [t for t in self.scanned.troubles if self.segment.holds(t.line)]
         early = [t for t in troubles if outcome.end_line is None or t.line <= outcome.end_line]
         if early:
@@ -275,7 +284,8 @@ class _RunOfLog:
         return Verdict(Status.OK, outcome.reason, READING), warning
 
     def _after(self, troubles: Sequence[Trouble]) -> tuple[Verdict, str]:
-        """How it ended by trouble behind the window, if no total stands before that."""
+        """How it ended by trouble after the window: of what ended the job from outside only if
+        nothing broke before; none if the program's total stands before it."""
         worst = _most_specific(troubles)
         totals = [total.line for reading in self.scanned.readings for total in reading.totals]
         ends = filter(self.segment.holds, totals)
@@ -342,7 +352,8 @@ class _RunOfLog:
         return window, [*warnings, *lost]
 
     def _rates(self, measured: _Measured, values: Mapping[str, Any]) -> Rates:
-        """The throughput in each known unit; without a sequence's length, the printed tokens."""
+        """The throughput in each unit that is known. Without the length of a sequence the tokens
+        are those that the lines of the window print."""
         speed, seq_len = measured.speed, values.get("seq_len")
         if speed.unit is not Unit.SAMPLES_PER_S:
             return {speed.label: speed.value}
@@ -425,7 +436,8 @@ def _called(basis: Basis) -> str:
 
 
 def _most_specific(troubles: Sequence[Trouble]) -> Trouble:
-    """The first trouble that is no mere failure, else the first of known cause, else the first."""
+    """The first trouble that is no mere failure, else the first whose cause is known, else the
+    first."""
     special = [trouble for trouble in troubles if _kind(trouble) is not Status.FAILED]
     known = [trouble for trouble in troubles if trouble.cause]
     return (special or known or list(troubles))[0]

@@ -135,7 +135,8 @@ def _times(stamps: Numbers, kind: Stamps, numbers: Numbers) -> tuple[float, ...]
 
 
 def _refuse_buffered(seconds: array[float], times: Sequence[float]) -> None:
-    """NoFigure for lines that came in bursts, as a buffer's do; ``times`` are s per iteration."""
+    """NoFigure for lines of which many came at once, or in bursts: their moments are those of a
+    buffer. ``times`` are the seconds per iteration between each two lines."""
     at_once = sum(passed < _AT_ONCE_S for passed in differences(seconds))
     burst = _BURST * fmean(times)
     in_bursts = sum(each < burst for each in times)
@@ -153,7 +154,8 @@ def _refuse_buffered(seconds: array[float], times: Sequence[float]) -> None:
 
 
 def _coarse(stamps: Sequence[float], seconds: float, most: float = _COARSE, pieces: int = 1) -> str:
-    """A warning if whole seconds are too coarse for a window of ``seconds``, else ''."""
+    """What to say of a window of ``seconds`` between stamps that are whole seconds; '' if it is
+    long enough for these: they are off by ``most`` of it or less."""
     if pieces / seconds <= most or not _are_whole(stamps):
         return ""
     return (
@@ -183,9 +185,11 @@ def duration(stamps: Numbers, kind: Stamps) -> float:
 
 
 def elapsed(stamps: Sequence[float], kind: Stamps) -> array[float]:
-    """Seconds since the first of ``stamps``, in the order of the iterations. Stamps without a date
-    that are earlier by more than 12 h have passed midnight; those without a year that are earlier
-    by more than half a year, New Year. ClockError for any other step back."""
+    """Seconds since the first of ``stamps``, in the order of the iterations.
+
+    Stamps without a date that are earlier by more than 12 h have passed midnight; those without a
+    year that are earlier by more than half a year, New Year. ClockError for any other step back.
+    """
     passed = differences(array("d", stamps[:]))
     for i, each in enumerate(passed):
         if each < 0:
@@ -322,7 +326,8 @@ class _Points:
         self.rows.append(-1)
 
     def within_epochs(self, first: int, last: int) -> tuple[int, float]:
-        """Iterations and seconds between the window's first and last point of each epoch."""
+        """Iterations and seconds between the first and the last point of each epoch, of those from
+        ``first`` to ``last``."""
         iterations, seconds = 0, 0.0
         for begin, end in zip(self.begins, [*self.begins[1:], len(self.ends)]):
             low, high = max(begin, first), min(end - 1, last)
@@ -348,7 +353,8 @@ def _points(reading: Reading, steps: LogSteps) -> _Points:
 
 
 def _by_epoch(reading: Reading, steps: LogSteps) -> Iterator[tuple[int, int, int]]:
-    """The iteration after which each epoch's averages begin, and which of ``steps`` are its own."""
+    """The iteration after which each epoch's averages begin, and which of ``steps`` are its own:
+    from one up to another."""
     starts = [epoch.line for epoch in reading.epochs]
     origins = [reading.printed.origin + after for after in (0, *(e.after for e in reading.epochs))]
     lines = steps.numbers("line")
@@ -361,6 +367,7 @@ def _by_epoch(reading: Reading, steps: LogSteps) -> Iterator[tuple[int, int, int
 
 
 def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
+    """The rate between running averages, within each epoch if they begin anew with it."""
     rated = _rated(segment.steps, reading.printed)
     if not rule.nearest:  # up to the first line behind the window
         rated = rated[: bisect_right(rated.numbers("iteration"), rule.last or 0) + 1]
@@ -446,7 +453,8 @@ def _mean_rate(rule: WindowRule, rows: LogSteps, printed: Printed) -> float:
 
 
 def _rows(segment: Segment, printed: Printed, rule: WindowRule) -> LogSteps:
-    """Lines with a figure, or one per iteration: the ranks' median. NoFigure without any."""
+    """Lines with a figure as they stand; or one per iteration with the median over ranks. NoFigure
+    if there are none."""
     if not rule.every_rank:
         return _rated(segment.lines, printed)
     figures: dict[int, list[float]] = {}

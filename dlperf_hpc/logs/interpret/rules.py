@@ -40,13 +40,16 @@ class Mean(str, Enum):
 
 @dataclass(frozen=True)
 class WindowRule:
-    """A window, and how the figures in it become one. The window lies after ``first`` iterations up
-    to ``last`` (None: open), or holds the lines with a figure [``first``:``last``], counted without
-    those up to iteration ``skip``. ``need`` lines must be there if not ``last``. ``every_rank``: of
-    each iteration the median over ranks. ``formats``: lines of these alone (none named: of any).
-    ``per_node``: one process per node prints. ``fine``: stamps of whole seconds will do only for a
-    long window. ``nearest``: if nothing is printed inside the window, the next that is printed will
-    do. ``tries`` are what a rule with alternatives consists of."""
+    """A window, and how the figures in it become one.
+
+    The window lies after ``first`` iterations up to ``last`` (None: open), or holds the lines with
+    a figure [``first``:``last``], counted without those up to iteration ``skip``. ``need`` lines
+    must be there if not ``last``. ``every_rank``: of each iteration the median over ranks.
+    ``formats``: lines of these alone (none named: of any).
+    ``per_node``: one process per node prints. ``fine``: stamps of whole seconds will not do, unless
+    the window is long enough for these. ``nearest``: if nothing is printed inside the window,
+    the next that is printed will do. ``tries`` are what a rule with alternatives consists of.
+    """
 
     name: str
     basis: Basis
@@ -106,8 +109,9 @@ def _default(w: int, n: int) -> WindowRule:
 
 
 def of_program(w: int, n: int) -> WindowRule:
-    """The default under a supervisor of ours: the program's stamps, unless they are coarse, then
-    the arrival of its lines, then coarse stamps and its figures."""
+    """The default for a program that ran under a supervisor of ours: its own stamps, unless they
+    are coarse, go before the arrival of its lines, and that before coarse stamps and its figures.
+    """
     clock, arrival = _default(w, n), _nearest("arrival", _arrival(w, n))
     coarse = replace(clock, alternatives=())
     return replace(clock, fine=True, alternatives=(arrival, coarse, *clock.alternatives))
@@ -318,8 +322,10 @@ def rule(
     text: str = DEFAULT, warmup: int | None = None, iterations: int | None = None
 ) -> WindowRule:
     """The rule of a name or form in ``RULES``; SpecError if there is none, or its window is none.
-    ``warmup`` and ``iterations`` set the window of a rule that does not state it
-    (``deepspeed-logs[20:120]`` does); None is the rule's own default."""
+
+    ``warmup`` and ``iterations`` set the window of a rule that does not state it; None is the
+    rule's own default. A named rule may state it too: ``deepspeed-logs[20:120]``.
+    """
     match = _TEXT.fullmatch(text)
     if match is None:
         raise _refused(text, f"{text!r} is no rule", _offer(text))
@@ -345,7 +351,8 @@ def rule(
 def _windowed(
     text: str, name: str, ends: tuple[int, int] | None, warmup: int | None, iterations: int | None
 ) -> WindowRule:
-    """The named rule with the window of both ``ends``, of the numbers given, or else its own."""
+    """The rule of a name whose window has both ``ends``, else the warm-up and counted iterations
+    that are given, else its own."""
     named = _NAMED.get(name, _Named(_GENERAL.get(name, _default), ""))
     w, n = named.warmup, named.iterations
     if ends is not None:

@@ -65,8 +65,9 @@ _T = TypeVar("_T", LogStep, Total, Pause)
 
 
 def parts_of(file: ScannedFile) -> list[ScannedFile]:
-    """The file, cut where the lines of one program end before another's begin. Formats whose lines
-    stand among each other's are of one program, and so is a bar, or a format without steps."""
+    """The file, cut where the lines of one program end before another's begin, as if each had a
+    file of its own. Formats whose lines stand among each other's are of one program, and so is a
+    bar, or a format without steps."""
     spans: list[tuple[int, int]] = []
     for first, last in sorted(map(_span, filter(_is_program, file.readings))):
         if spans and first <= spans[-1][1]:
@@ -89,7 +90,8 @@ def _span(reading: Reading) -> tuple[int, int]:
 
 
 def _part(file: ScannedFile, spans: Sequence[tuple[int, int]], at: int) -> ScannedFile:
-    """The lines of one program in a file of several, with its settings and troubles."""
+    """The lines of one program in a file of several. Its settings stand behind the program before
+    it, and what it broke of before the next one."""
     begin, until = (spans[at][0] if at else 1), file.end_line
     since, end = (spans[at - 1][1] if at else 0), until
     if at + 1 < len(spans):
@@ -109,11 +111,14 @@ def _part(file: ScannedFile, spans: Sequence[tuple[int, int]], at: int) -> Scann
 
 @dataclass(frozen=True)
 class Segment:
-    """One run of a program in a file, the ``number``-th. ``steps`` are one rank's, rising, each
-    iteration once: of repeats the last. ``lines`` are that rank's as they stand, and ``everyone``
-    those of all ranks. ``ranks`` is how many processes print: labels seen, or copies of each
-    iteration. ``after`` is the number of iterations after which the first step's line began to
-    count. The segment holds the file's lines after ``since`` up to ``until`` (None: the end)."""
+    """One run of a program in a file, the ``number``-th.
+
+    ``steps`` are one rank's, rising, each iteration once: of repeats the last. ``lines`` are that
+    rank's as they stand, and ``everyone`` those of all ranks. ``ranks`` is how many processes
+    print: labels seen, or how often each iteration is printed. ``after`` is the number of
+    iterations after which the first step's line began to count. The segment holds the file's lines
+    after ``since`` up to ``until`` (None: the end).
+    """
 
     number: int = 1
     steps: LogSteps = field(default_factory=LogSteps)
@@ -134,7 +139,9 @@ class Segment:
 
 def segments_of(reading: Reading) -> list[Segment]:
     """The runs of a reading, in the order of the file; one without steps if the reading has none.
-    The rank with most lines counts for all ranks; of several such the lowest."""
+
+    The rank with most lines counts for all ranks; of several such the lowest.
+    """
     own, ranks = _of_rank_with_most_lines(reading.steps)
     if not own:
         return [Segment(totals=reading.totals, pauses=reading.pauses)]
@@ -170,6 +177,7 @@ def segments_of(reading: Reading) -> list[Segment]:
 
 
 def _of_rank_with_most_lines(steps: LogSteps) -> tuple[LogSteps, int]:
+    """The steps of that rank, of several such the lowest, and how many ranks print."""
     ranks = steps.column("rank") or ()
     count = Counter(ranks)
     if len(count) < 2:
@@ -179,14 +187,16 @@ def _of_rank_with_most_lines(steps: LogSteps) -> tuple[LogSteps, int]:
 
 
 def _before(steps: LogSteps) -> int:
-    """The iteration behind which the first step's line counts, by the distance to the second."""
+    """The iterations after which the first step's line began to count: as many before it as lie
+    between it and the second."""
     first, *more = steps[:2]
     return max(0, 2 * first.iteration - more[0].iteration) if more else first.iteration
 
 
 @dataclass
 class _Piece:
-    """Lines of one run: ``copies`` of each iteration, ``strays`` of them out of order."""
+    """Lines of one run; ``copies`` is how often each iteration is printed, ``strays`` is how many
+    lines were out of order."""
 
     steps: list[LogStep]
     copies: int = 1
@@ -209,7 +219,8 @@ def _pieces(steps: Sequence[LogStep], stamps: Stamps) -> list[_Piece]:
 
 
 def _by_run(items: Sequence[_T], starts: Sequence[int]) -> list[list[_T]]:
-    """The items of each run, which begin at the lines ``starts``; earlier ones are the first's."""
+    """The items of each run, which begin at the lines ``starts``. Items before the first of these
+    belong to the first run."""
     runs: list[list[_T]] = [[] for _ in starts]
     for item in items:
         runs[max(0, bisect_right(starts, item.line) - 1)].append(item)
@@ -237,8 +248,11 @@ def _notes(pieces: Sequence[_Piece], i: int, repeats: int) -> tuple[str, ...]:
 
 
 def _cut(steps: Sequence[LogStep], bound: int, stamps: Stamps) -> list[_Piece]:
-    """Cut where the iteration goes back by more than ``bound`` lines and goes on from there. A
-    single line that does not fit between its neighbours is damage: it is left out as a stray."""
+    """Cut where the iteration goes back by more than ``bound`` lines and goes on from there.
+
+    A single line that does not fit between its neighbours is damage and not a start: it is left
+    out and counted as a stray.
+    """
     place = {number: i for i, number in enumerate(sorted({step.iteration for step in steps}))}
     pieces = [_Piece([steps[0]])]
     for step, following in zip(steps[1:], [*steps[2:], None]):
@@ -260,14 +274,17 @@ def _cut(steps: Sequence[LogStep], bound: int, stamps: Stamps) -> list[_Piece]:
 
 
 def _side_by_side(before: LogStep, step: LogStep, stamps: Stamps) -> bool:
+    """Whether a line was written earlier than the one before it, and so is another rank's."""
     if before.stamp is None or step.stamp is None:
         return False
     return 0 < before.stamp - step.stamp <= _SAME_RUN_S.get(stamps, math.inf)
 
 
 def _copies(piece: Sequence[LogStep]) -> int:
-    """How often each iteration is printed, if untagged ranks are woven into each other; else 1. k
-    runs in a row give each iteration k times too, but go back only k - 1 times."""
+    """How often each iteration is printed, if untagged ranks are woven into each other; else 1.
+
+    k runs in a row give each iteration k times too, but go back only k - 1 times.
+    """
     copies = median_low(Counter(step.iteration for step in piece).values())
     backs = sum(b.iteration <= a.iteration for a, b in zip(piece, piece[1:]))
     return copies if copies > 1 and backs >= copies else 1
@@ -277,8 +294,11 @@ def _copies(piece: Sequence[LogStep]) -> int:
 
 
 class NoFigure(ValueError):
-    """The log has no figure by this rule; the message says why. ``short``: the log ends before the
-    window does. ``expected``: the format prints nothing that the rule takes."""
+    """The log has no figure by this rule; the message says why.
+
+    ``short``: the log ends before the window does. ``expected``: the format does not print what
+    the rule takes, which is no news if another rule gives a figure.
+    """
 
     def __init__(self, reason: str, short: bool = False, expected: bool = False) -> None:
         self.short = short
@@ -288,13 +308,15 @@ class NoFigure(ValueError):
 
 @dataclass(frozen=True)
 class WindowFigure:
-    """One figure of one run. ``value`` is in ``unit``, which is never a time: a time per iteration
-    becomes iterations/s. ``printed`` describes the log's own figure (for the clock, iterations/s).
-    The window lies after iteration ``first``, up to ``last``; ``steps`` are its lines, and
-    ``end_line`` is the last of these. ``times`` gives seconds per iteration, one per line, none if
-    they are not known. ``lacking`` is why the window is not complete, '' if it is. ``batch`` is how
-    many samples an iteration of the window has (a mean, if it changes), over all devices, where
-    lines state that."""
+    """One figure of one run.
+
+    ``value`` is in ``unit``, which is never a time: a time per iteration becomes iterations/s.
+    ``printed`` describes the log's own figure (for the clock, iterations/s). The window lies after
+    iteration ``first``, up to ``last``; ``steps`` are its lines, and ``end_line`` is the last of
+    these. ``times`` gives seconds per iteration, one per line, none if they are not known.
+    ``lacking`` is why the window is not complete, '' if it is. ``batch`` is how many samples an
+    iteration of the window has (a mean, if it changes), over all devices, where lines state that.
+    """
 
     rule: WindowRule
     value: float
@@ -382,6 +404,7 @@ def less_pauses(pauses: Sequence[Pause], ends: Numbers, spent: Sequence[float]) 
 
 
 def _lengths(pauses: Sequence[Pause], ends: Numbers) -> list[float]:
+    """The seconds of the pauses between each two iterations, NaN where they are not known."""
     seconds = [0.0] * (len(ends) - 1)
     for pause in pauses:
         length = math.nan if pause.seconds is None else pause.seconds

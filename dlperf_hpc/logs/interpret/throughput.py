@@ -65,9 +65,12 @@ def resolved(
     line: int = 0,
     framework: str = "",
 ) -> ResolvedSettings:
-    """Settings of the run whose first iteration stands in ``line`` of the log, by the log, the user
-    and the file's name; ``framework`` is that of the log's format. Of a setting's values in the log
-    the last before that line counts."""
+    """Settings of the run whose first iteration stands in ``line`` of the log.
+
+    ``logged``, ``stated`` and ``named`` are the settings by the log, the user and the file's name;
+    ``framework`` is that of the log's format. If a log states a setting more than once, the last
+    value before that line counts.
+    """
     best: dict[str, _Claim] = {}
     warnings: list[str] = []
     for name in FACTS:
@@ -153,7 +156,8 @@ def _agree_on_tokens(best: dict[str, _Claim], warnings: list[str]) -> None:
 
 
 def _agree_on_replicas(best: dict[str, _Claim], warnings: list[str]) -> None:
-    """A device for each copy of the model, unless the log or the user states several for each."""
+    """A device for each copy of the model, unless the log or the user says that there are several
+    for each: the model is split over them."""
     replicas = best.pop("replicas", None)
     if replicas is None:
         return
@@ -221,7 +225,8 @@ def _of_global_batch(values: Values, name: str, other: str) -> int | None:
 
 
 def topology_of(values: Values) -> tuple[Topology | None, str]:
-    """Nodes x GPUs per node, and what was assumed: one node, above 8 devices nodes of 8."""
+    """Nodes x GPUs per node, and what was assumed for it: up to 8 devices are one node, more are
+    nodes of 8 if that divides them."""
     nodes, per_node, devices = values.get("nodes"), values.get("gpus_per_node"), devices_of(values)
     if nodes and per_node:
         return Topology(nodes, per_node), ""
@@ -289,9 +294,13 @@ class Converted:
 
 
 def converted(figure: WindowFigure, values: Values, counter: Counter, processes: int) -> Converted:
-    """``figure`` in samples/s over all devices; in tokens/s where a sequence's length is unknown or
-    its padding not counted; another rate as it is. MissingFact if a setting for it is not known,
-    NoFigure if none would help. ``processes`` print; 1 may mean that only one of all does."""
+    """``figure`` in samples/s over all devices; tokens of sequences of an unknown length, or
+    counted without their padding, in tokens/s; another rate as it is.
+
+    MissingFact if a setting for it is not known, NoFigure if no setting would help.
+
+    ``processes`` is how many processes print; 1 may mean that only one of all prints.
+    """
     assumed: list[str] = []
     unit, printed = Unit.SAMPLES_PER_S, figure.printed
     tokens = None if figure.batch or "global_batch" in values else values.get("global_tokens")
@@ -385,7 +394,8 @@ _PRINTED_FIRST = (Basis.PRINTED, Basis.CLOCK)
 def on_other_basis(
     taken: WindowFigure, reading: Reading, segment: Segment, values: Values
 ) -> Other | None:
-    """The iterations' speed by the clock; for a clock, by the figures or else the other clock."""
+    """The speed of the same iterations by the clock, or for a clock by the printed figures, else by
+    the other clock."""
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
         return None
     bases = _CLOCKS
@@ -407,7 +417,8 @@ def of_all_lines(reading: Reading, segment: Segment, values: Values) -> Other | 
 def behind_window(
     taken: WindowFigure, reading: Reading, segment: Segment, values: Values
 ) -> Converted | None:
-    """The speed of the iterations behind a window; None if fewer than half of the window's."""
+    """The speed of the iterations behind a window, on its basis; None if they are fewer than half
+    of the window's, or give no speed."""
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
         return None
     end = segment.steps[-1].iteration if segment.steps else 0
@@ -421,7 +432,8 @@ def behind_window(
 def by_other_reading(
     taken: WindowFigure, segment: Segment, other: Reading, values: Values
 ) -> Other | None:
-    """The speed of another format's lines of the same window; None unless they span half of it."""
+    """The speed of what another format reads in the lines of the same window; None unless its lines
+    span half of it."""
     if not taken.steps or taken.rule.basis is Basis.TOTAL:
         return None
     first, last = taken.steps[0].line, taken.end_line

@@ -183,12 +183,14 @@ class _Streams:
 
 
 def demultiplex(blocks: Iterable[bytes]) -> Iterator[Chunk]:
-    """The lines of a tagged file, each as it ends; empty ones are left out. ``blocks`` may be cut
-    anywhere. A line ends with ``\\n`` or ``\\r`` of its own rank and stream. Untagged text is a
-    line without a rank if it goes on to the physical line's end; before a tag it is another
-    program's prefix, and dropped. A line of more than ``LONGEST_LINE`` bytes is cut, ranks beyond
-    ``MOST_STREAMS`` tags are not read, and unfinished lines of more than ``MOST_HELD`` bytes are
-    given up. Last come the lines that the file does not end, not ``whole``."""
+    """The lines of a tagged file, each as it ends; empty ones are left out.
+
+    ``blocks`` may be cut anywhere. A line ends with ``\\n`` or ``\\r`` of its own rank and stream.
+    Untagged text is a line without a rank if it goes on to the physical line's end; before a tag it
+    is another program's prefix, and dropped. A line of more than ``LONGEST_LINE`` bytes is cut,
+    ranks beyond ``MOST_STREAMS`` tags are not read, and unfinished lines of more than ``MOST_HELD``
+    bytes are given up. Last come the lines that the file does not end, not ``whole``.
+    """
     for found in pieces(blocks):
         if isinstance(found, Block):
             yield from found.chunks()
@@ -265,8 +267,10 @@ def tagged_by(head: bytes) -> str:
 
 
 def is_spaced(head: bytes) -> bool:
-    """Whether the launcher puts a blank behind its tags: then (nearly) every tag has one. A
-    program's own blank taken for the tag's would join ``1.5`` and `` 2`` to one number."""
+    """Whether the launcher puts a blank behind its tags: then (nearly) every tag has one.
+
+    Taking a program's own blank for the tag's would join ``1.5`` and `` 2`` to one number.
+    """
     after = [head[match.end() : match.end() + 1] for match in _BARE.finditer(head)]
     known = [byte for byte in after if byte]
     return bool(known) and 100 * known.count(b" ") >= 99 * len(known)

@@ -108,7 +108,8 @@ _Prefix = tuple[int, str, Optional[int], Optional[str]]  # depth, text, rank and
 
 class StrippedLine(NamedTuple):
     """A line's text without prefixes, and the rank and host by these. torchrun's ``[default3]``
-    counts within its node; a number of the node in another prefix is the ``host``."""
+    counts within its node: if another prefix numbers the nodes (srun starts one torchrun on each),
+    that number is the ``host``."""
 
     rank: int | None
     host: str | None
@@ -135,9 +136,11 @@ class Form(NamedTuple):
 
 @dataclass(frozen=True)
 class LinePrefixes:
-    """How a file's lines are to be freed of what the launcher added. ``name`` is the outermost of
-    ompi, horovodrun, srun, pdsh, torchrun, agent, container; or none. A ``tagged`` file goes
-    through :func:`~dlperf_hpc.logs.scan.demux.demultiplex` first."""
+    """How a file's lines are to be freed of what the launcher added.
+
+    ``name`` is the outermost of ompi, horovodrun, srun, pdsh, torchrun, agent, container; or none.
+    A ``tagged`` file goes through :func:`~dlperf_hpc.logs.scan.demux.demultiplex` first.
+    """
 
     name: str = "none"
     tagged: bool = False
@@ -339,7 +342,8 @@ def _origin(found: re.Match[str], outer: int | None, host: str | None) -> _Origi
 
 class _Launcher(NamedTuple):
     """How a launcher's command begins, and what its options say. ``nodes`` is their number where no
-    option says it. One process on each node has all its GPUs, or one if each has its ``own``."""
+    option says it. One process on each node may have all its GPUs, unless ``own``: each process has
+    one, whatever their number."""
 
     command: str
     says: Mapping[str, str]
@@ -406,7 +410,8 @@ def _read_elastic(line: Line, builder: ReadingBuilder, name: str, value: str) ->
 
 
 def _topology_of(text: str) -> dict[str, int]:
-    """What a command line says of nodes and devices; of a nested launcher, the nodes alone."""
+    """What a command line says of nodes and devices. Of a launcher that starts another one, the
+    nodes count."""
     told = _devices(_OF_PROGRAMS, _options(text.split(), _OF_PROGRAMS.says))
     commands = list(_COMMAND.finditer(text))
     ends = [*(each.start() for each in commands[1:]), len(text)]
@@ -467,7 +472,8 @@ def _number(value: str) -> int | None:
 
 
 def _slots(said: Mapping[str, str], name: str, between: str) -> tuple[int, int] | None:
-    """Hosts and slots on each of ``a:4,b:4`` or ``a:0,1@b:0,1``; None if these differ."""
+    """The number of hosts and of the slots on each: ``a:4,b:4``, ``a:0,1@b:0,1``. None if these
+    are not named, or are not the same on all."""
     hosts, counts = said.get(name, "").split(between), set()
     for slots in [host.partition(":")[2] for host in hosts]:
         counts.add(slots.count(",") + 1 if between == "@" and slots else _number(slots) or 0)

@@ -18,8 +18,9 @@ Hit = tuple[int, int]
 
 
 class Group(NamedTuple):
-    """Literals that are sought in one pass. ``numbers`` are those of the strings found: a literal's
-    or, behind these, that of a string that several literals share."""
+    """Literals that are sought in one pass. ``numbers`` are those of the strings that the search
+    finds: a literal's own or, from the number of literals on, that of a string that stands for
+    several."""
 
     search: BytesAhoCorasick
     numbers: Sequence[int]
@@ -31,10 +32,13 @@ class Group(NamedTuple):
 
 
 class Literals:
-    """Fixed strings, known by their numbers: the order in which they are given. ``shared`` strings
-    are each in several literals, and in hardly any line that holds none of these; one is sought in
-    their place, and the literals in the lines where it is found. (No literal is a part of another
-    that hides such a string in it.)"""
+    """Fixed strings, known by their numbers: the order in which they are given.
+
+    ``shared`` are strings that several literals have in common, and hardly any line that holds none
+    of these. One is sought in place of all literals that it is in: they are looked for, each by
+    itself, in the lines where it is found. (A literal that is a part of another must not hide such
+    a string in it: none does.)
+    """
 
     def __init__(self, texts: Iterable[str], shared: Iterable[str] = ()) -> None:
         self._strings = list(texts)
@@ -84,7 +88,8 @@ class Literals:
         return Group(search, [number for _, number in sought], frozenset(literals))
 
     def find(self, data: bytes, begin: int, end: int, groups: Sequence[Group]) -> list[Hit]:
-        """The literals in a part of ``data``, by their ends; of overlapping ones in a group one."""
+        """The literals in a part of ``data`` that is whole lines, in the order of their ends; one
+        of those that overlap within a group."""
         part = data if end - begin == len(data) else memoryview(data)[begin:end]
         hits = [
             (begin + stop, numbers[index])
@@ -106,7 +111,8 @@ class Literals:
         hits: list[Hit],
         places: Sequence[int],
     ) -> list[Hit]:
-        """The hits; of lines with a shared string, which ends at ``places``, every literal."""
+        """The hits, but of each line with one of ``places``, at which a string ends that stands for
+        several literals, all literals of the groups that are in it, whether they overlap or not."""
         literals = frozenset[int]().union(*(group.literals for group in groups))
         found: list[Hit] = []
         at, done = 0, begin  # hits before ``at``, in lines before ``done``, are dealt with

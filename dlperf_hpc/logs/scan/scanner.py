@@ -151,7 +151,8 @@ class Scanner:
             return None
 
     def _show_first(self, state: State, number: int, data: bytes, literals: frozenset[int]) -> None:
-        """Show a line that may begin a builder, so that later ones may be read many at once."""
+        """Show a line that may begin a builder. If it has, later lines with the same literals are
+        collected and read many at once, where a format has patterns for them."""
         self._show(state, number, data, literals)
         state.keep(literals, data)
         takers = self._takers(literals)
@@ -195,7 +196,8 @@ class Scanner:
         return any(found)
 
     def _show_dense(self, block: bytes, begin: int, end: int, state: State) -> bool:
-        """Show lines of a part of a block, if all are surely of the form of those before."""
+        """Show the lines of a part of a block, if all are of the form of those that were read last;
+        False if they are not, or if it cannot be told at once."""
         lines = block[begin : end - 1].split(b"\n")
         literals = self._literals.found_in(state.dense, state.groups)
         for group in state.groups:
@@ -214,7 +216,8 @@ class Scanner:
         return True
 
     def _joined(self, launcher: LinePrefixes, run: _Stretch) -> _Text | None:
-        """A run's lines without prefixes; None if few, or if one needs a look by itself."""
+        """A run's lines without prefixes; None if the lines are few, or if one of them has to be
+        looked at by itself."""
         joined = b"\n".join(run.lines)
         if len(run.lines) < FEWEST_IN_RUN or not joined.isascii() or b"\0" in joined:
             return None
@@ -239,9 +242,12 @@ class Scanner:
         return self._groups(early, frozenset(state.builders) - {LAUNCH.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
-        """The literals to look for, of formats in ``known`` and of the rest, and those of failures.
+        """The literals to look for, of formats in ``known`` and of the rest, and those of failures,
+        which together with the figures would be more than a fast pass takes.
+
         Literals without a letter or a digit (a table's rows) are in many progress bars: they are
-        looked for once their format was recognised."""
+        looked for once their format was recognised.
+        """
         firm, loose = [], []
         for literal, takers in enumerate(self._wanting):
             recognised = not known.isdisjoint(takers)
@@ -334,7 +340,8 @@ class Scanner:
     def _found_lines(
         self, block: bytes, begin: int, end: int, state: State, returns: bool
     ) -> Iterator[tuple[int, bytes, frozenset[int]]]:
-        """Lines with a hit, which are counted. ``returns``: a carriage return ends a line too."""
+        """The lines in which something was found, with the numbers of the physical lines and
+        their literals; counts these. ``returns``: a carriage return ends a line too."""
         groups, known = state.groups, len(state.builders)
         hits = self._literals.find(block, begin, end, groups)
         find, rfind, among = block.find, block.rfind, self._literals.among
@@ -366,7 +373,8 @@ class Scanner:
 def _fitting(
     each: Format, text: str, count: int, known: dict[tuple[str, str], Found]
 ) -> tuple[LinePattern, Columns] | None:
-    """The first pattern that finds each of ``count`` lines, with their groups, or None."""
+    """The first of a format's patterns that finds one of ``count`` lines, with the lines' groups;
+    None if none does, or if it does not find all. ``known`` has what patterns found."""
     for lines in each.lines:
         key = lines.pattern, lines.clock
         if key not in known:

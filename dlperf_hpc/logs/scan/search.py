@@ -97,7 +97,8 @@ def _format(own_format: OwnFormat | None) -> Format | None:
 
 
 def _head(source: Source) -> bytes:
-    """The beginning of a log, read anew: most logs have readings and need not be kept for this."""
+    """The beginning of a log, as far as it can be read: read anew, since most logs have readings
+    and need not be kept for this."""
     head = bytearray()
     with contextlib.suppress(LogError):  # which is noted already
         for block in blocks(source):
@@ -421,7 +422,8 @@ def _total(*row: Any) -> values.Total:
 
 
 def _steps(count: int, present: Sequence[bool], content: bytes) -> LogSteps:
-    """Steps of the columns in these bytes; ValueError or TypeError if these are not whole."""
+    """Steps whose columns lie in these bytes, one behind the other; ValueError or TypeError if they
+    do not, or lack a column that every step has."""
     size = _WIDTH * count
     if len(present) != len(GAPS) or len(content) != size * sum(present):
         raise ValueError("has other columns than steps have")
@@ -477,7 +479,8 @@ def programs() -> tuple[RecognisedProgram, ...]:
 
 
 def programs_in(head: bytes | bytearray) -> tuple[str, ...]:
-    """The names of the programs of which ``head`` holds a sign, in the order of the first signs."""
+    """The names of the programs of which ``head``, a file's beginning, holds a sign; in the order
+    in which their first signs stand there."""
     search, owners = _signs()
     found = search.find_matches_as_indexes(memoryview(head)[:HEAD_BYTES])
     return tuple(dict.fromkeys(owners[index] for index, _, _ in found))

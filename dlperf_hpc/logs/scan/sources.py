@@ -65,7 +65,9 @@ class Unread:
 
 def find(paths: Iterable[Path], leave_out: Iterable[Path] = ()) -> Iterator[Source | Unread]:
     """Every file that may be a log, at and below ``paths``, once each and in the order of names.
-    Directories in ``leave_out`` (spelt as a walk from ``paths`` finds them) are not entered."""
+
+    Directories in ``leave_out`` (spelt as a walk from ``paths`` finds them) are not entered.
+    """
     seen: set[tuple[int, int]] = set()
     left_out = {*map(str, leave_out)}
     for path in paths:
@@ -190,8 +192,11 @@ class _Zstandard:
 
 
 def blocks(source: Source) -> Iterator[bytes]:
-    """The bytes of a log, decompressed, a block at a time; none if it is no text. LogError behind
-    the blocks that could be read, also if more comes out than ever comes of a log."""
+    """The bytes of a log, decompressed, a block at a time; none if it is no text.
+
+    LogError if it cannot be read to its end, after the blocks that could be read, or if more comes
+    out of a compressed one than ever comes of a log.
+    """
     stored = max(source.identity[_STORED:][:1] if source.member else (), default=source.size)
     most, size = max(_ANY_LOG, _GROWTH * stored), 0
     try:
@@ -220,7 +225,10 @@ def _refuse(source: Source, head: bytes) -> None:
 
 
 def _as_far_as_it_goes(file: Any) -> Iterator[bytes]:
-    """The file in blocks: before an error those that stand before the damage."""
+    """The file in blocks; where it is damaged, first the bytes before the damage, then the error.
+
+    A decompressed file's ``read`` would lose the bytes that it has when it finds the damage.
+    """
     read = file.read1 if hasattr(file, "read1") else file.read
     parts: list[bytes] = []
     size, broken = 0, None

@@ -24,13 +24,16 @@ _TOO_LONG = f"longer than {LONGEST_LINE} bytes: not read"
 
 @dataclass
 class State:
-    """How far the pass over one file has come. ``lines`` and ``seen`` (bytes) are counted so far.
-    ``cut`` is the line that the file's end cuts, ``lost`` if it held a literal, and ``rest`` what
-    follows the last line end. ``endless`` are the numbers of lines too long to be read, and
-    ``last`` has for each set of literals the last line that held them, ``before`` the one before
-    it. Lines that hold a set of literals in ``settled`` can be read many at once: no builder begins
-    with them. ``groups`` are the literals that are sought. ``dense`` is the last of some lines in a
-    row that a pattern has taken apart, b"" behind other lines."""
+    """How far the pass over one file has come.
+
+    ``lines`` and ``seen`` (bytes) are counted so far. ``cut`` is the line that the file's end cuts,
+    ``lost`` if it held a literal, and ``rest`` what follows the last line end. ``endless`` are the
+    numbers of lines too long to be read, and ``last`` has for each set of literals the last line
+    that held them, ``before`` the one before it. Lines that hold a set of literals in ``settled``
+    can be read many at once: no builder begins with them. ``groups`` are the literals that are
+    sought. ``dense`` is the last of some lines in a row that a pattern has taken apart, b"" behind
+    other lines.
+    """
 
     launcher: LinePrefixes
     lines: int = 0
@@ -117,8 +120,9 @@ class State:
 
 
 def whole_lines(blocks: Iterable[bytes], state: State) -> Iterator[tuple[bytes, int, int]]:
-    """The bytes of ``blocks`` in parts that end with a line: a block, and the part's two ends in
-    it. Of a line without an end in 1 MiB only the beginning is given, too long to be read."""
+    """The bytes of ``blocks`` in parts that end with a line: a block, and where in it the part
+    begins and ends. Of a line without an end in 1 MiB only the beginning is given, which is too
+    long to be read, so that no number is read across a cut."""
     rest, skipping = b"", False
     for block in blocks:
         begin = 0
@@ -163,7 +167,8 @@ def behind_line(block: bytes, at: int, end: int) -> int:
 
 
 def _nearest(builders: Iterable[ReadingBuilder]) -> str:
-    """The format of whose lines most were seen in a file without a reading, or ""."""
+    """The format of whose lines most were seen in a file without a reading, by the first of them;
+    "" if there are none."""
     noted = [builder for builder in builders if builder.notes]
     if not noted:
         return ""
@@ -176,11 +181,14 @@ def _nearest(builders: Iterable[ReadingBuilder]) -> str:
 
 
 def _is_whole(line: bytes, earlier: bytes, before: bytes, is_known: bool) -> bool:
-    """Whether a line was written to its end, by the two lines before it that hold the same
-    literals, ``earlier`` and ``before`` that. A cut number cannot be seen, but the text behind the
-    last number can be compared. A line that ends with a dictionary is whole if all that it opened
-    is closed and it holds a literal (``is_known``); one that ends with a number, if it is the same
-    figure as in those two lines, with as many decimals."""
+    """Whether a line was written to its end, by the last two lines that hold the same literals:
+    ``earlier``, and ``before`` it.
+
+    Where a number was cut cannot be seen, but the text behind the last number can be compared with
+    earlier lines. A line that ends with a dictionary is whole if all that it opened is closed and
+    it holds a literal (``is_known``); one that ends with a number, if it is the same figure as that
+    of the two lines before it, with as many decimals.
+    """
     tail = _tail(line)
     if tail:
         return tail == _tail(earlier) or (is_known and _is_closed(line))
@@ -199,6 +207,8 @@ def _is_closed(line: bytes) -> bool:
 
 
 def _places(line: bytes) -> tuple[bytes, int] | None:
-    """What stands before a line's last number, and its decimals; None if these may vary."""
+    """What stands before the number with which a line ends, behind the number before that, and its
+    decimals; None if they are so few or so many that it may not be printed with a fixed number of
+    them."""
     match = _LAST_NUMBER.search(line)
     return (_tail(line[: match.start()]), len(match[1])) if match else None

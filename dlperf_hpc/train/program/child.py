@@ -161,7 +161,8 @@ def _descriptors(env: Mapping[str, str]) -> list[int]:
 
 
 def descendants(root: int) -> dict[int, str]:
-    """Processes below one and their states (a letter: proc(5)), without zombies."""
+    """Processes below one and their states (a letter: proc(5)); those that have ended but were not
+    waited for are left out."""
     children: dict[int, dict[int, str]] = {}
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit():
@@ -262,7 +263,8 @@ class ProgramWatch:
         return bool(data)
 
     def _note_stops(self, still_s: float) -> None:
-        """Add up how long the supervisor or a silent program stood still in the window."""
+        """Add up for how long the supervisor, or a process of a program that is silent, stood still
+        in the window; without iterations in all of its life."""
         measure, seen, now = self.manifest.measure, self._seen, time.monotonic()
         seconds, self._still_s = still_s - self._still_s, still_s
         late, self._noted = now - self._noted > _LOOK_S, now
@@ -276,7 +278,8 @@ class ProgramWatch:
             self.interrupted_s += seconds
 
     def _stands_still(self) -> bool:
-        """Whether a process of a silent program is stopped: none uses processor time."""
+        """Whether a process of a program that prints nothing is stopped. Processor time that they
+        use is a sign of life."""
         states = self.child.below()
         used = sum(map(_ticks, states))
         if used != self._used:
@@ -332,7 +335,9 @@ class ProgramWatch:
             self._end(SIGNAL, self._from_outside(), _GRACE_OUTSIDE_S)
 
     def _end(self, why: str, reason: str, grace_s: float) -> None:
-        """End the program, kindly at first; one that hangs prints where, by SIGABRT."""
+        """End the program, kindly at first, unless it has just ended by itself. One that
+        hangs prints where it stands, if its Python's faulthandler is on: SIGABRT goes to all of its
+        processes."""
         if self.child.poll() is not None:
             return
         self._why, self._reason, self._stopped = why, reason, utc()
@@ -379,7 +384,8 @@ class ProgramWatch:
         )
 
     def _window_is_over(self, now: float) -> bool:
-        """Whether the window's last iteration was reported, and a moment has passed."""
+        """Whether the window's last iteration was reported, and a little more was printed or
+        passed."""
         measure = self.manifest.measure
         over = self.output.progress.timed  # where no line tells an iteration
         if self._seen is not None:
@@ -392,7 +398,8 @@ class ProgramWatch:
         return self.output.count >= lines + _LINES_BEHIND or now > since + _SECONDS_BEHIND
 
     def _hangs(self, now: float) -> bool:
-        """Whether the program has reported no new iteration for too long, in a known format."""
+        """Whether the program has reported no new iteration for too long. Of one that has reported
+        none it is only known where its format is, and where no other rank has reported one."""
         measure, limits = self.manifest.measure, self.manifest.limits
         if self._seen is None:
             waited = self.program.read.has_iterations and not self.output.progress.timed
@@ -406,6 +413,7 @@ class ProgramWatch:
         return f"after {time.monotonic() - self.started:.0f} s{at}"
 
     def _drain(self) -> None:
+        """Read what is still in the pipe; what the program left behind may hold it open."""
         deadline = time.monotonic() + _DRAIN_S
         while time.monotonic() < deadline:
             before = self.output.count
@@ -446,7 +454,8 @@ class ProgramWatch:
         return ended_badly(code, self.output, self.port if self.last else None)
 
     def _is_signalled(self) -> bool:
-        """Whether SIGTERM comes to this process too: Slurm sends it to each process of a step."""
+        """Whether SIGTERM comes to this process too: Slurm sends it to each process of a step, in
+        any order."""
         deadline = time.monotonic() + _SAME_SIGNAL_S
         while signal.SIGTERM not in self.signals and time.monotonic() < deadline:
             time.sleep(0.01)

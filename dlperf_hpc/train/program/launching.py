@@ -128,7 +128,8 @@ def _hosts(env: Mapping[str, str]) -> list[str]:
 
 
 def expanded(text: str) -> list[str]:
-    """The names of Slurm's list of nodes (``n[1-2,07],gpu3``). WorldError for none."""
+    """The names of a list of nodes as Slurm writes it (``n[1-2,07],gpu3``), in its order.
+    WorldError for what is none; at most 100 000."""
     found: list[str] = []
     end = 0
     for match in _PART.finditer(text):
@@ -158,7 +159,8 @@ def _numbers(text: str, whole: str) -> list[str]:
 
 
 def port_of(launch: str) -> int:
-    """A port for the ranks of a launch: the same on all, below those that the kernel gives away."""
+    """A port for the ranks of a launch to meet at: the same on all of them, without a word between
+    them, and below those that the kernel gives away itself."""
     try:
         highest = int(_RANGE.read_text().split()[0])
     except (OSError, ValueError, IndexError):
@@ -334,7 +336,8 @@ def packages_of(words: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _file(workdir: str, command: Command) -> dict[str, Any]:
-    """The program's file (a module's as Python would find it in ``workdir``), and its digest."""
+    """The program's file (a module's is that which Python would find in ``workdir``), and its
+    digest."""
     own = command.argv[len(command.argv) - (command.own or len(command.argv)) :]
     script = next((word for word in own if word.endswith((".py", ".sh"))), own[0])
     if "-m" in own[:-1]:

@@ -34,8 +34,9 @@ _NUMBER = re.compile(r"[0-9]{1,18}")  # of an iteration
 
 
 class _Watched(ReadingBuilder):
-    """A builder that knows how far the iterations are and a bad loss. ``moves`` counts lines with a
-    new number, ``anew``: the numbers began again."""
+    """A builder that knows how far the iterations are, beyond its room too, and a bad loss.
+    ``moves`` is how many lines had another number than the one before, ``anew`` whether the numbers
+    have begun again."""
 
     def __init__(self, declared: Format) -> None:
         super().__init__(declared)
@@ -156,7 +157,8 @@ class ProgramOutput:
 
     def take(self, data: bytes) -> None:
         """Add what was just read from the program. OSError if the file takes no more. A carriage
-        return ends a line too: each state of a bar has the moment at which it came."""
+        return ends a line too: a progress bar draws each state behind one. A state has the moment
+        at which it came, not that of the carriage return behind it, which begins the next state."""
         now = utc()
         if self._returned and data.startswith(b"\n"):
             data = data[1:]  # the second byte of an end of line
@@ -227,7 +229,8 @@ class ProgramOutput:
 
 @dataclass(frozen=True)
 class End:
-    """How the child ended: ``status`` is None where nothing failed; ``died`` is in s since 1970."""
+    """How the child ended: ``status`` is None where nothing failed; ``died`` is when (s since
+    1970)."""
 
     code: int
     why: str = ""
@@ -241,7 +244,8 @@ class End:
 
 
 def ended_badly(code: int, output: ProgramOutput, port: int | None = None) -> End:
-    """The end of a program with a failing exit code, by its last lines; a second try's ``port``."""
+    """The end of a program with a failing exit code, by its last lines; ``port`` of a second
+    try."""
     text, words = output.text(), output.words()
     row, port_is_taken = failures.found_in(text), names_taken_port(text)
     if row is not None and row.say:

@@ -112,7 +112,8 @@ class GpuSampler:
         return self._process.pid if self._process else None
 
     def lines(self, window: tuple[float, float]) -> tuple[list[dict[str, Any]], str]:
-        """The log's lines ``gpu`` of a window (s since 1970), and why not; it ends then."""
+        """What the log's lines ``gpu`` tell of a window (s since 1970), and why there are none, ''
+        for no reason. It ends by that."""
         if self._process is None:
             return [], ""
         try:
@@ -304,7 +305,8 @@ class Supervisor:
                 append_line(path, write_line("note", {"text": text}))
 
     def _together(self, attempt: Attempt, folder: Path) -> None:
-        """Wait a little until all supervisors have said how theirs ended."""
+        """Wait a little until all supervisors have said how theirs ended: what the first one to
+        leave takes with it can say nothing more."""
         deadline = time.monotonic() + _TOGETHER_S
         while time.monotonic() < deadline and not self.signals:
             ended = len(list(folder.glob("rank*.end.json")))

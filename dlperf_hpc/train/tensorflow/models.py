@@ -259,9 +259,10 @@ def layer_seed(seed: Tensor, number: int) -> Tensor:
 
 
 def dropout(x: Tensor, rate: float, seed: Tensor, site: int) -> Tensor:
-    """``x`` with each element 0 with probability ``rate``, the others scaled to keep the mean, in
-    float32: bfloat16 would round both. One seed [2] and ``site`` (a number within the layer) always
-    drop alike, as recomputation must; without a seed nothing is dropped."""
+    """``x`` with each element 0 with probability ``rate``, the others scaled to keep the mean.
+    float32 in and out: in bfloat16 0.1 would be 0.1016, and the scale too small by as much. The
+    same seed [2] and ``site`` (a number within the layer) drop the same again, as recomputation
+    must. Nothing is dropped without a seed: models hold no random state."""
     x = tf.cast(x, tf.float32)
     if rate == 0 or seed is None:
         return x
@@ -351,8 +352,9 @@ class MlmHead(Module):
 
 class BertForPreTraining(Module):
     """BERT with both of its pre-training heads; calling it gives the loss to be minimised.
-    ``compute`` is the dtype of matrix products; variables are float32 always, initial values of
-    ``seed`` as the PyTorch form describes them."""
+    ``compute`` is the dtype of matrix products: float32, bfloat16 or float16; variables are float32
+    always. A new model holds the initial values that the PyTorch form describes (other random
+    numbers than PyTorch's): those of ``seed``."""
 
     def __init__(self, config: BertConfig, compute: str = "float32", seed: int = 0) -> None:
         super().__init__()
@@ -381,7 +383,8 @@ class BertForPreTraining(Module):
         seed: Tensor | None = None,
     ) -> Tensor:
         """Mean MLM cross-entropy over the masked positions + mean NSP cross-entropy: a scalar,
-        float32. Arguments as for the PyTorch form; dropout has ``seed`` [2], int32, or is off."""
+        float32 always. Arguments as for the PyTorch form; ``seed`` [2], int32, is dropout's:
+        without one nothing is dropped."""
         rows = self.encode(input_ids, segment_ids, input_mask, seed)
         tokens, hidden = input_ids.shape[1], self._config.hidden
         masked = tf.gather(rows, _flat(masked_lm_positions, tokens))
@@ -413,7 +416,8 @@ def _flat(positions: Tensor, tokens: int) -> Tensor:
 
 
 class Gpt2(Module):
-    """GPT-2 with its head; calling it gives the loss. Other words are those of BERT's."""
+    """GPT-2 with its language-model head; calling it gives the loss to be minimised. ``compute``
+    and the initial values are as for BERT."""
 
     def __init__(self, config: Gpt2Config, compute: str = "float32", seed: int = 0) -> None:
         super().__init__()

@@ -47,8 +47,9 @@ class UpdateStep:
 
 
 class TensorFlowOptimizer:
-    """The optimizer of a case over ``variables`` (``tf.Variable``), with a state for each. Make it
-    outside of tf.function, within the strategy's scope. Its ``variables`` are all of the state."""
+    """The optimizer of a case over ``variables`` (``tf.Variable``), with a state for each, found by
+    the variable itself. Make it outside of any tf.function, and within the strategy's scope where
+    there is one. Its own ``variables`` are all of the state, for a checkpoint."""
 
     def __init__(self, settings: Optimizer, variables: Sequence[Any]) -> None:
         self.settings = settings
@@ -60,8 +61,9 @@ class TensorFlowOptimizer:
         self.variables: list[Any] = [self.steps, *itertools.chain(*self._moments.values())]
 
     def apply(self, grads_and_vars: Iterable[tuple[Any, Any]], lr: Any, keep: Any = None) -> None:
-        """Update each variable whose gradient is not None. ``lr`` is this step's rate, a number or
-        a scalar tensor. Where ``keep``, a scalar bool tensor, is false nothing changes."""
+        """One update of each variable whose gradient is not None. ``lr`` is this step's rate, a
+        number or (so that a tf.function is traced once) a scalar tensor. ``keep`` is a scalar bool
+        tensor: where it is false nothing changes, state included, whatever the gradients hold."""
         kept = tf.constant(1.0, tf.float64) if keep is None else tf.cast(keep, tf.float64)
         self.steps.assign_add(kept)
         step = self._step(tf.cast(lr, tf.float64), kept)
@@ -162,10 +164,11 @@ _UPDATES: dict[str, Callable[[UpdateStep, Any, Any, Moments, float], None]] = {
 
 
 class Replica:
-    """What one device holds beside the model (gradient sums, optimizer state, loss scale, random
-    state), and a micro-batch's operations on it. ``number`` is the device's in the world;
-    ``reduce`` averages gradients over all devices, with ``every`` in each micro-batch. Make it
-    outside of any strategy's scope, with its device in force."""
+    """What one device holds beside the model (gradient sums, optimizer state, loss scale and random
+    state, which no strategy mirrors), and the operations of one micro-batch on them. ``number`` is
+    the device's in the world; ``variables`` are the model's, on this device; ``reduce`` averages
+    gradients over all devices, with ``every`` in each micro-batch. Make it outside of any
+    strategy's scope, with its device in force."""
 
     def __init__(
         self,

@@ -151,9 +151,10 @@ def device_facts(devices: Devices) -> dict[str, Any]:
 
 
 class TensorflowSession(Resumable):
-    """The half of a :class:`dlperf_hpc.train.session.Session` that all TensorFlow back ends share.
-    A subclass writes :meth:`join`, within which ``model`` is built, :meth:`make_replicas`,
-    :meth:`step_functions` and :meth:`close`; ``variables`` are what is trained."""
+    """The half of a :class:`dlperf_hpc.train.session.Session` that no TensorFlow back end does its
+    own way. One that derives from it writes :meth:`join`, :meth:`make_replicas`,
+    :meth:`step_functions` and :meth:`close`. ``model`` is built within what :meth:`join` returns;
+    ``variables`` are what is trained of it."""
 
     def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
         self.case = case
@@ -190,8 +191,9 @@ class TensorflowSession(Resumable):
         raise NotImplementedError
 
     def step_functions(self) -> tuple[Any, Any]:
-        """New functions of a micro-batch and its place (0 for an accumulation's first, else 1), and
-        of an accumulation's last with the learning rate. Both give the loss."""
+        """Two new functions. One of a micro-batch that does not end an accumulation, and of its
+        place: 0 for the one that begins it, else 1. The other of one that does, and of the learning
+        rate for the optimizer's step. Both give the loss."""
         raise NotImplementedError
 
     def distribute(self, batches: list[dict[str, Any]]) -> Any:

@@ -93,7 +93,8 @@ class StrategySession(TensorflowSession):
         return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
 
     def make_replicas(self) -> Sequence[Replica]:
-        """One per device, on its components of the variables: only gradients travel."""
+        """One per device, each on the components of the model's variables that lie there: nothing
+        but gradients travels between devices."""
         local = list(map(self.strategy.experimental_local_results, self.variables))
         self._replicas = []
         first, xla = self.world.rank * len(local[0]), self.case.option("xla")

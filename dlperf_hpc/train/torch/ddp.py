@@ -105,9 +105,11 @@ class DdpSession(TorchSession):
 
 def compiled(module: torch.nn.Module, case: Case, ranks: int) -> Any:
     """What DDP is to wrap in modes ``compile`` and ``tuned``: on one rank one graph of the whole
-    model; on several a graph of each layer, and one of the loss with its head, so that gradients
-    are reduced as each graph ends, without the cuts of DDPOptimizer. With recomputation it is
-    layers on one rank, too: older versions refuse a whole graph with ``checkpoint``."""
+    model; on several a graph of each layer, and one of the loss with its head. A layer's gradients
+    are then reduced as soon as its graph has ended: the cuts that DDPOptimizer makes at DDP's
+    buckets, in the middle of layers, are not needed and switched off. Where activations are
+    computed twice, it is layers on one rank, too: of a whole model TorchDynamo keeps ``checkpoint``
+    as an operator with a graph inside, which older versions refuse."""
     torch._dynamo.config.optimize_ddp = False
     options: dict[str, Any] = {}
     if case.mode == TUNED:
@@ -127,8 +129,9 @@ def compiled(module: torch.nn.Module, case: Case, ranks: int) -> Any:
 
 
 def attention_kernels(device: torch.device) -> AbstractContextManager[Any]:
-    """Inside, ``scaled_dot_product_attention`` prefers cuDNN's kernel on Hopper and later, else
-    flash; then flash or cuDNN's, efficient, math. PyTorch before 2.6 keeps its own order."""
+    """Inside, ``scaled_dot_product_attention`` takes the first kernel of an order that can do what
+    is asked: cuDNN's before flash on Hopper and later, flash before cuDNN's elsewhere, then
+    efficient, and math, which can do everything. PyTorch before 2.6 keeps its own order."""
     order = [SDPBackend.FLASH_ATTENTION, SDPBackend.CUDNN_ATTENTION]
     if device.type == "cuda" and torch.cuda.get_device_capability(device) >= _HOPPER:
         order.reverse()

@@ -30,8 +30,9 @@ def build(config: LlamaConfig, _: object) -> nn.Module:
 
 
 def rotation(config: LlamaConfig, tokens: int, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Cosine and sine, float32 [T, 1, d / 2], of the angles of positions 0..T-1: position times
-    theta^(-2i/d) (RoFormer, arXiv:2104.09864), scaled as by Llama 3.1's ``apply_scaling``."""
+    """Cosine and sine, float32 [T, 1, d / 2], of the angles by which positions 0..T-1 are turned:
+    position times frequency theta^(-2i/d) (RoFormer, arXiv:2104.09864), scaled as in Llama 3.1
+    (``apply_scaling`` of Meta's ``llama_models``)."""
     size = config.hidden // config.heads
     exponents = torch.arange(0, size, 2, dtype=torch.float32, device=device) / size
     frequencies = 1.0 / config.rope_theta**exponents
@@ -44,7 +45,8 @@ def rotation(config: LlamaConfig, tokens: int, device: torch.device) -> tuple[Te
 
 
 def rotated(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """[B, T, heads, d] with numbers i and i + d/2 turned together; computed in float32."""
+    """[B, T, heads, d], of which numbers i and i + d/2 are turned together, as in transformers'
+    weights; computed in float32."""
     first, second = x.chunk(2, dim=-1)
     turned = (first * cos - second * sin, second * cos + first * sin)
     return torch.cat(turned, dim=-1).type_as(x)

@@ -204,8 +204,10 @@ def _gather(hidden: Tensor, positions: Tensor) -> Tensor:
 
 
 class CausalModel(nn.Module):
-    """What models that predict the next token have in common. A subclass sets ``config``, ``word``
-    (the embedding), ``layers`` and ``final_norm``, and writes :meth:`decode`."""
+    """What language models have in common that predict the next token: the loss over ``layers``,
+    whose output ``final_norm`` normalises and the weight of the head scores. One that derives from
+    it sets ``config``, ``word`` (the embedding), ``layers`` and ``final_norm``, and writes
+    :meth:`decode`; ``forward`` gives the loss to be minimised."""
 
     config: Gpt2Config | LlamaConfig
     word: nn.Embedding
@@ -232,7 +234,8 @@ class CausalModel(nn.Module):
         raise NotImplementedError
 
     def through_layers(self, hidden: Tensor, *more: Tensor) -> Tensor:
-        """Embedded tokens [B, T, h] to the last hidden states; ``more`` goes to each layer."""
+        """Embedded tokens [B, T, h] to the last hidden states; ``more`` is what each layer gets
+        besides."""
         again = self.config.checkpoint_activations and self.training and torch.is_grad_enabled()
         for layer in self.layers:
             hidden = self._computed_twice(layer, hidden, *more) if again else layer(hidden, *more)
@@ -283,7 +286,8 @@ class Gpt2(CausalModel):
 
 def cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     """Mean over the rows of scores [N, V] whose label [N] is not -100, computed in float32. In
-    eager mode the backward pass, which runs once, writes the gradient over ``scores``."""
+    eager mode the backward pass writes the gradient over ``scores``: give it nothing that is used
+    elsewhere. It cannot run twice, and says so."""
     if torch.compiler.is_compiling():
         # The compiler fuses what is written out: no float32 copy of the scores is ever stored.
         return F.cross_entropy(scores.float(), labels, ignore_index=IGNORED)

@@ -47,8 +47,9 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 class Lamb(torch.optim.Optimizer):
-    """LAMB by foreach kernels, without waiting for the device. All that steers it stands in
-    ``param_groups``, from which libraries (Horovod, DeepSpeed) make optimizers."""
+    """LAMB over all parameters at a time (foreach kernels), without waiting for the device.
+    Everything that steers it stands in ``param_groups``, so that libraries which make an optimizer
+    of their own from those (Horovod, DeepSpeed) keep it."""
 
     # GradScaler then hands over ``grad_scale`` and ``found_inf`` as tensors and does not wait.
     _step_supports_amp_scaling = True
@@ -243,8 +244,9 @@ _ADAMS: dict[tuple[str, bool], type[torch.optim.Optimizer]] = {
 
 
 def parameter_groups(settings: Optimizer, model: torch.nn.Module) -> list[dict[str, Any]]:
-    """Two groups: matrices and convolutions with weight decay; biases and norms, the 1-D, without,
-    as in every recipe. Parameters without gradient are in neither."""
+    """Two groups: matrices and convolutions with weight decay; biases and norms, the 1-D, without.
+    So every recipe of BERT and GPT-2 has it, and NVIDIA's of ResNet. Parameters without gradient
+    are in neither."""
     parameters = [p for p in model.parameters() if p.requires_grad]
     return [
         {"params": [p for p in parameters if p.ndim > 1], "weight_decay": settings.weight_decay},

@@ -15,8 +15,9 @@ from dlperf_hpc.train.workloads.resnet50 import BlockSize, ResNetConfig
 
 
 def build(config: ResNetConfig, case: Case) -> nn.Module:
-    """A new model of torch's seed, its weights in the order of its images, unless a library
-    (Horovod, a split optimizer) takes PyTorch's own order alone."""
+    """A new model; its random numbers follow torch's seed. Its weights lie in the order of its
+    images, but where a library takes weights or gradients in PyTorch's own order alone: Horovod,
+    and what splits an optimizer's state. There each convolution rearranges its weight."""
     # cuDNN tries its algorithms in the first iterations, as programs that train ResNet let it.
     torch.backends.cudnn.benchmark = True
     model = ResNet(config)

@@ -80,11 +80,12 @@ def compiled_so_far() -> tuple[int, int]:
 
 
 class TorchSession(Resumable):
-    """The half of a :class:`dlperf_hpc.train.session.Session` that all PyTorch back ends share. A
-    subclass wraps ``module``, the plain model, as its ``model``, calls :meth:`open_window` when
-    ready, and writes :meth:`reduction`, :meth:`set_all_reduce` and :meth:`close`; without a
-    ``scaler`` also :meth:`iterate`, :meth:`write_state` and :meth:`read_state`. ``batch`` has the
-    model's arguments by name."""
+    """The half of a :class:`dlperf_hpc.train.session.Session` that no PyTorch back end does its own
+    way. One that derives from it wraps ``module``, the plain model on this rank's ``device``, as
+    its ``model``, calls :meth:`open_window` when it is ready, and writes :meth:`reduction`,
+    :meth:`set_all_reduce` and :meth:`close`. ``batch`` has the model's arguments by name;
+    ``optimizer`` has this rank's state. Without a ``scaler`` it writes :meth:`iterate`,
+    :meth:`write_state` and :meth:`read_state` itself."""
 
     model: Any  # as it is called
     module: torch.nn.Module
@@ -219,7 +220,8 @@ class TorchSession(Resumable):
         return map(local, self.module.parameters())
 
     def state_bytes(self) -> dict[str, int | None]:
-        """Bytes of this rank's parameters, gradients as a step reads them, and optimizer state."""
+        """Bytes that this rank holds of parameters, of gradients as an optimizer step reads them,
+        and of the optimizer's state."""
         # A placed optimizer's own half updates this rank's share, and has its state.
         states = getattr(self.optimizer, "optim", self.optimizer).state.values()
         moments = [t for state in states for t in state.values() if torch.is_tensor(t)]

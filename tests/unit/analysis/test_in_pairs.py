@@ -117,6 +117,16 @@ def test_sides_put_together_keep_their_pairs() -> None:
     assert apart.pairs == 0  # other jobs
 
 
+def test_jobs_of_one_number_in_two_directories_are_two_jobs() -> None:
+    """Two schedulers count from 1, and so does each local queue."""
+    here, there = (
+        subjects([replace(each, log=f"{root}/{each.run.id}.log") for each in runs()])
+        for root in ("logs/x", "logs/y")
+    )
+    assert compare(here, there, across=["tags"]).cases[0].pairs == 0
+    assert compare(here, here, across=["tags"]).cases[0].pairs == REPEATS
+
+
 def test_what_people_and_programs_read_of_pairs() -> None:
     sides = subjects(runs())
     comparison = compare(sides, sides, across=["tags"])

@@ -11,7 +11,7 @@ import pytest
 from report_samples import case, oks
 
 from dlperf_hpc.analysis.costs import Price, price_of
-from dlperf_hpc.engines.plan import differing_keys
+from dlperf_hpc.engines.plan import _site_with, differing_keys
 from dlperf_hpc.engines.site import Site, load_site
 from dlperf_hpc.errors import SpecError
 from dlperf_hpc.reporting.contents import Report, json_text
@@ -43,6 +43,13 @@ def test_a_price_that_is_none_is_refused(tmp_path: Path, row: str, word: str) ->
     with pytest.raises(SpecError) as caught:
         profile(tmp_path, row)
     assert word in str(caught.value) and "node_hour" in str(caught.value)
+
+
+def test_a_sweep_without_a_price_takes_it_when_it_grows_and_keeps_the_one_it_has() -> None:
+    given = {"node_hour": {"price": 3.0, "currency": "EUR"}, "partition": "main"}
+    assert price_of(_site_with({"partition": "main"}, given, set())) == Price(3.0, "EUR")
+    dearer = {**given, "node_hour": {"price": 9.0, "currency": "EUR"}}
+    assert price_of(_site_with(given, dearer, set())) == Price(3.0, "EUR")
 
 
 def test_a_price_travels_with_the_manifest(tmp_path: Path) -> None:

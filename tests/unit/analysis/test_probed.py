@@ -61,6 +61,17 @@ def test_probes_of_another_sweep_give_all_reduces_and_no_speed() -> None:
     assert [row.topology.nodes for row in found.counts] == [1, 2, 8]
 
 
+def test_an_all_reduce_of_another_sweep_in_the_report_is_not_this_ones() -> None:
+    """The other sweep ran where an exchange takes ten times as long."""
+    here = [replace(each, sweep="here") for each in (measured(1), measured(2), cut(4))]
+    slow = replace(probe(4), ms=(1e4 * ALONE[4],))
+    there = [replace(each, sweep="there") for each in (measured(1), measured(2), cut(4))]
+    there[-1] = replace(there[-1], allreduces=slow)
+    report = Report("", [*here, *there])
+    both = predictions(report.series, report.runs, (4,))
+    assert throughput(both[0])[0] == pytest.approx(4 * 8 * 32 / step(4))
+
+
 def test_without_probes_on_the_count_or_where_steps_are_measured_nothing_changes() -> None:
     plain = said(measured(1, False), measured(2, False), at=4)
     assert said(measured(1), measured(2), at=4) == plain
