@@ -34,13 +34,7 @@ from dlperf_hpc.analysis.outcomes import (
     point_interval,
     rank_interval,
 )
-from dlperf_hpc.analysis.speedup import (
-    OptionPair,
-    chosen,
-    first_unit,
-    of_one_unit,
-    units_of_all,
-)
+from dlperf_hpc.analysis.speedup import OptionPair, chosen, first_unit, of_one_unit, units_of_all
 from dlperf_hpc.model.case import CaseFacts, Topology
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status
 from dlperf_hpc.model.statistics import (

@@ -255,7 +255,7 @@ def predictions(
     for name, measured in full.items():
         if not reasons[name]:
             alike.setdefault(_but_for_batch(measured[0]), []).append(measured)
-    alone = _all_reduces([*((run.sweep, run) for run in runs), *((None, run) for run in probes)])
+    alone = _all_reduces(runs, probes)
     made = []
     for name, measured in full.items():
         steps, why_not = step_times(measured), reasons[name]
@@ -268,11 +268,11 @@ def predictions(
     return tuple(made)
 
 
-def _all_reduces(runs: Iterable[tuple[str | None, RunResult]]) -> AllReduceTimes:
-    """The times in runs, each given with the sweep that it tells of, None for any; also in runs
-    whose windows do not count."""
+def _all_reduces(runs: Iterable[RunResult], probes: Iterable[RunResult]) -> AllReduceTimes:
+    """The times in runs, each of its own sweep, and in ``probes``, which are of any; also where
+    the window does not count."""
     found: dict[tuple[str | None, str, int], dict[int, list[float]]] = {}
-    for sweep, run in runs:
+    for sweep, run in (*((run.sweep, run) for run in runs), *((None, run) for run in probes)):
         case, probe = run.run.case, run.allreduces
         if probe and probe.ranks == case.topology.devices:
             by_nodes = found.setdefault((sweep, case.series, case.topology.gpus_per_node), {})

@@ -44,8 +44,7 @@ class Gathered:
     it was not read; ``unrecognised`` are files in no known format, ``programs`` the names of those
     whose lines show a program that is not read; ``damaged`` are logs of ours that do not name their
     run, with the reason; ``manifest`` is the sweep's if there is just one, ``base`` what all sweeps
-    agree on if there is nothing else; ``sweeps`` are those of several, by
-    the names in their results, with the places where the user finds them."""
+    agree on if there is nothing else; ``sweeps`` are several, by name, at the paths of the user."""
 
     results: tuple[RunResult, ...]
     unread: tuple[str, ...] = ()
@@ -167,8 +166,7 @@ def _gathered(
 
 def _each_once(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
     """Each file and directory by its first path, and a remark on each of the other paths."""
-    found: dict[tuple[int, int], Path] = {}
-    remarks = []
+    found, remarks = dict[tuple[int, int], Path](), list[str]()
     for path in paths:
         seen = os.stat(path)
         if found.setdefault((seen.st_dev, seen.st_ino), path) is not path:
@@ -442,7 +440,7 @@ def read_sweeps(
             damaged.append(str(error))
             continue
         arrays = sweep.manifest.arrays if sweep.manifest else ()
-        name = arrays[0].token if arrays else str(sweep.root)
+        name = arrays[0].token if arrays else str(sweep.root)  # a copy has its original's tokens
         if (first := firsts.setdefault(name, sweep)) is not sweep:
             here, there = _as_given(root, places), _as_given(first.root, places)
             copies.append(f"{here}: is a copy of {there}, whose runs are the same")

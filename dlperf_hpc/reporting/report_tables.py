@@ -465,9 +465,7 @@ def cost_text(report: Report) -> str:
         return ""
     text = f"node-hours: {found.used:.3g} used"
     if price is not None:
-        paid = price.of(found.used)
-        amount = f"{paid:.2f}" if paid >= 0.01 else f"{paid:.2g}"  # never 0.00 of what was paid
-        text += f" ({amount} {price.currency} at {price.node_hour:g} each)"
+        text += f" ({price.of(found.used):.6g} {price.currency} at {price.node_hour:g} each)"
     if budget is not None:
         text += f" / {budget:.6g} (the budget),"
     if found.requested is not None:

@@ -13,7 +13,7 @@ import pytest
 from shaped_network import BAR, PAYLOAD, Foretold, Network, NoNamespaces, Settings, foretell
 
 MBIT = 40
-TRIES = 3
+TRIES = 5
 
 
 def misses(rows: list[Foretold]) -> list[str]:

@@ -91,7 +91,7 @@ def test_what_a_sweep_cost() -> None:
         run, started="2026-11-21T14:00:00.000000Z", ended="2026-11-21T14:30:00.000000Z"
     )  # half an hour on two nodes
     report = Report("a", [run], price=EUROS)
-    assert "node-hours: 1 used (4.00 EUR at 4 each) by 1 run" in cost_text(report)
+    assert "node-hours: 1 used (4 EUR at 4 each) by 1 run" in cost_text(report)
     told = json.loads(json_text(report))["cost"]
     assert (told["price_of_used"], told["currency"]) == (pytest.approx(4.0), "EUR")
     assert "EUR" not in cost_text(replace(report, price=None))
