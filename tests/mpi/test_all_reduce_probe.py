@@ -10,7 +10,6 @@ from sweeping import TINY, Workplace, local_environment
 
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.logfile import read_log
-from dlperf_hpc.records.record import read_record
 
 GRADIENT = 4 * 4_434_242  # bytes of bert-tiny's, fp32
 FAILING = """\
@@ -36,17 +35,15 @@ def test_a_run_has_the_times_of_its_gradients_all_reduce(tmp_path: Path) -> None
     result = probed(tmp_path)
     found = result.allreduces
     assert result.status is Status.OK and found is not None and not result.warnings
-    assert (
-        found.bytes[0] == GRADIENT == sum(found.bytes[1:]) or found.buckets != len(found.bytes) - 1
-    )
+    assert found.bytes[0] == GRADIENT and all(0 < size < GRADIENT for size in found.bytes[1:])
+    assert found.buckets >= len(found.bytes) - 1
     assert (found.by, found.ranks) == ("torch.distributed, gloo", 2)
     assert all(ms > 0 for ms in found.ms) and min(found.iterations) >= 3
     # Of two ranks each sends and receives half of it twice.
     assert found.total_bus_gb_s == pytest.approx(GRADIENT / found.ms[0] / 1e6)
     line = read_log(Path(result.log)).tables["allreduce_probe"]
     assert line["bus_gb_s"][0] == pytest.approx(found.total_bus_gb_s, rel=1e-3)
-    record = read_record(Path(result.log).with_suffix(".json"))
-    assert record is not None and result.checkpoint is not None  # which comes behind it
+    assert result.checkpoint is not None  # which comes behind it
 
 
 def test_a_rank_that_fails_in_it_costs_no_figure_of_the_window(tmp_path: Path) -> None:
