@@ -24,7 +24,7 @@ if os.environ.get("PMI_RANK") == "1":
 
 def probed(tmp_path: Path, **environment: str) -> RunResult:
     place = Workplace(tmp_path, {**local_environment(), **environment})
-    text = TINY.format(repeats=1, topologies=["1n2g"], time_limit="00:05:00")
+    text = TINY.format(repeats=1, topologies=["1n2g"], time_limit="00:20:00")
     text += "allreduce_probe = true\ncheckpoint = true\ncommunication_steps = 0\n"
     done = place.verb("sweep", place.write("probed.toml", text), "--cluster", "local")
     assert done.returncode == 0, done.stdout + done.stderr

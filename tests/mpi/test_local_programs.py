@@ -28,7 +28,7 @@ SWEEP = """
 topologies = ["1n2g"]
 base = "1n2g"
 repeats = 1
-time_limit = "00:05:00"
+time_limit = "00:20:00"
 [limits]
 startup_s = 90.0
 iteration_s = 9.0

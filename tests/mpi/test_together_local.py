@@ -23,7 +23,7 @@ SWEEP = """
 topologies = ["1n1g"]
 together = "ms"
 repeats = 3
-time_limit = "00:02:00"
+time_limit = "00:15:00"
 [measure]
 warmup = 3
 iterations = 10

@@ -46,7 +46,7 @@ class Place:
         return self.path / "logs" / "sample"
 
     def plan(self, topology: str = "1n1g", repeats: int = 2) -> tuple[Manifest, str]:
-        top = f'topologies = ["{topology}"]\nrepeats = {repeats}\ntime_limit = "00:05:00"'
+        top = f'topologies = ["{topology}"]\nrepeats = {repeats}\ntime_limit = "00:20:00"'
         sweep = load(write(self.path, top=top))
         bound = self.engine.array_bound(self.site)
         return make_manifest(sweep, self.site, self.engine.name, bound), sweep.text

@@ -60,7 +60,7 @@ def test_the_same_sweep_again_submits_nothing(place: Workplace, held: Path, queu
     assert submitted(again) == 0 and "nothing is missing" in again.stdout
     for change, told in (
         ("measure.iterations=7", "\n  measure.iterations: there 6, here 7\n"),
-        ("time_limit=00:09:00", 'time_limit.1n1g: there "00:05:00", here "00:09:00"'),
+        ("time_limit=00:09:00", 'time_limit.1n1g: there "00:20:00", here "00:09:00"'),
     ):
         done = place.verb("sweep", spec, "--site", held, "--set", change)
         assert done.returncode == 2 and told in done.stderr, done.stderr

@@ -29,7 +29,7 @@ SWEEP = f"""
 topologies = ["1n1g"]
 base = "1n1g"
 repeats = {{repeats}}
-time_limit = "00:03:00"
+time_limit = "00:15:00"
 [measure]
 warmup = 10
 iterations = 40
@@ -118,7 +118,7 @@ def test_the_own_times_of_its_ranks_name_it(place: Workplace, onebox: Onebox) ->
     on this machine may set the two runs so far apart that nothing is certain: then once more."""
     more = f'sbatch = {{ nodelist = "n2,n3" }}\n{MPI}'
     site = place.write("pair.toml", SITE.replace("true\n", f"false\n{more}"))
-    text = TINY.format(repeats=2, topologies=["2n1g"], time_limit="00:05:00")
+    text = TINY.format(repeats=2, topologies=["2n1g"], time_limit="00:20:00")
     text = text.replace("iterations = 6", "iterations = 50\ncheckpoint = false")
     text = text.replace("batch_size = 2\nseq_len = 16", "batch_size = 4\nseq_len = 64")
     sweep = place.write("ranks.toml", text)

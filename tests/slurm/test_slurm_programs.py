@@ -27,7 +27,7 @@ SWEEP = f"""
 topologies = ["2n2g"]
 base = "2n2g"
 repeats = 1
-time_limit = "00:04:00"
+time_limit = "00:15:00"
 [limits]
 iteration_s = 20.0
 [measure]
@@ -135,7 +135,7 @@ ON_GPUS = """
 topologies = ["2n1g"]
 base = "2n1g"
 repeats = 1
-time_limit = "00:02:00"
+time_limit = "00:15:00"
 [measure]
 warmup = 3
 iterations = 80
@@ -178,7 +178,7 @@ ALONE = """
 topologies = ["1n1g"]
 base = "1n1g"
 repeats = {repeats}
-time_limit = "00:04:00"
+time_limit = "00:15:00"
 [case]
 model = "m"
 batch_size = 1

@@ -21,7 +21,7 @@ PROGRAM = f"""
 topologies = ["1n1g"]
 base = "1n1g"
 repeats = 3
-time_limit = "00:03:00"
+time_limit = "00:15:00"
 [measure]
 warmup = 2
 iterations = 10

@@ -15,7 +15,7 @@ SMALLEST = """
 topologies = ["{topology}"]
 base = "{topology}"
 repeats = 2
-time_limit = "00:04:00"
+time_limit = "00:15:00"
 [measure]
 warmup = 3
 iterations = 10

@@ -64,7 +64,7 @@ class Workplace:
         name: str,
         topologies: list[str],
         repeats: int = 1,
-        time_limit: str = "00:05:00",
+        time_limit: str = "00:20:00",
         more: str = "",
     ) -> Path:
         text = TINY.format(topologies=topologies, repeats=repeats, time_limit=time_limit)

@@ -36,7 +36,7 @@ OWNER = "belongs to nobody, and belonged to root when this job was submitted"
 _SPEC = """\
 topologies = ["1n1g"]
 repeats = 1
-time_limit = "00:02:00"
+time_limit = "00:15:00"
 [measure]
 warmup = 1
 iterations = 2

@@ -37,7 +37,7 @@ SWEEP = f"""
 topologies = ["1n2g"]
 base = "1n2g"
 repeats = {{repeats}}
-time_limit = "00:02:00"
+time_limit = "00:15:00"
 [measure]
 warmup = 3
 iterations = {LAST - 3}

@@ -170,7 +170,7 @@ class Scene:
     keys: str = 'exclude = "n3,n4"'
     environment: str = ""
     limits: str = ""
-    time_limit: str = "00:05:00"
+    time_limit: str = "00:20:00"
     where: Path | None = None
     before: dict[Path, bytes] = field(default_factory=dict)
     twice: set[str] = field(default_factory=set)

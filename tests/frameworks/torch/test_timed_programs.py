@@ -134,7 +134,7 @@ def test_the_hook_tells_of_too_few_steps(tmp_path: Path) -> None:
 SWEEP = """
 topologies = ["1n2g"]
 repeats = 1
-time_limit = "00:05:00"
+time_limit = "00:20:00"
 [measure]
 warmup = 3
 iterations = 20
