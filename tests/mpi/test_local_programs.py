@@ -212,10 +212,10 @@ def test_a_programs_gpus_are_in_record_and_report(place: Workplace) -> None:
         assert figures == ["90.5", "1000.5", "61.0", "4", "2"], name
         # 100 W and 200 W, over the window; a machine that is busy reads lines late.
         seconds = float(row["gpu_joules"]) / 300
-        assert seconds == pytest.approx(float(row["elapsed_s"]), rel=0.3), name
+        assert seconds == pytest.approx(float(row["elapsed_s"]), rel=0.5), name
     for row in place.table("odd"):
         joules = 300 / float(row["samples_per_s"])
-        assert float(row["gpu_joules_per_sample"]) == pytest.approx(joules, rel=0.3)
+        assert float(row["gpu_joules_per_sample"]) == pytest.approx(joules, rel=0.5)
     results = full_results(place.directory("odd")).results
     assert [(each.facts["drivers"], each.warnings) for each in results] == [(["580.1"], ())] * 2
 

@@ -166,7 +166,7 @@ def test_the_gpus_of_a_program_on_two_nodes_are_sampled(place: Workplace) -> Non
     seen = [row[f"gpu_{figure}"] for figure in ("util", "sm_mhz", "devices")]
     assert seen == ["90.0", "1000.0", "2"], row
     joules = float(row["gpu_joules"]) / 200  # 100 W each
-    assert joules == pytest.approx(float(row["elapsed_s"]), rel=0.3), row
+    assert joules == pytest.approx(float(row["elapsed_s"]), rel=0.5), row
 
 
 def _status(root: Path) -> Status:

@@ -150,7 +150,7 @@ def test_a_window(found: Found, window: str, iterations: int, steps: int) -> Non
         assert (timed["optimizer_steps"], timed["skipped_steps"]) == (steps, 0)
         assert timed["moved"] and timed["data_wait_s"] == 0.0
         assert all(t > 0 for t in timed["step_times"]) and row["estimate"] > 0
-        assert sum(timed["step_times"]) == pytest.approx(timed["elapsed_s"], rel=0.2)
+        assert sum(timed["step_times"]) == pytest.approx(timed["elapsed_s"], rel=0.5)
         assert sum(timed["step_times"]) <= timed["elapsed_s"]
         assert all(5 < loss < 15 and math.isfinite(loss) for loss in timed["losses"])
         assert timed["memory_mb"] > 100
