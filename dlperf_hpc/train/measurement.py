@@ -440,8 +440,6 @@ def probe_all_reduces(
     "". All ranks take part. Not if the time limit is ``left_s`` away and that is near."""
     buckets: list[int] = getattr(session, "gradient_buckets", list)()
     timed = getattr(session, "timed_all_reduces", None)
-    if world.size == 1:
-        return None, "one process: there is nothing to reduce gradients with"
     if not buckets or timed is None:
         return None, "this back end does not exchange its gradients by torch.distributed"
     step_s = window.elapsed_s / max(1, window.optimizer_steps)  # holds an all-reduce

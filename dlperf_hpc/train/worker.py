@@ -113,7 +113,8 @@ class _Rank:
         if world.rank == 0:
             joblog.log_gpus(attempt, states)
             joblog.log_window(attempt, measured)
-        measured = self._probe(session, measured) if measure.allreduce_probe else measured
+        if measure.allreduce_probe and world.size > 1:
+            measured = self._probe(session, measured)
         self._end(session, measured)
 
     def _end(self, session: Session, measured: Measured) -> None:

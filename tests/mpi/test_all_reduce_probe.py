@@ -22,17 +22,18 @@ if os.environ.get("PMI_RANK") == "1":
 """
 
 
-def probed(tmp_path: Path, **environment: str) -> RunResult:
+def probed(tmp_path: Path, *topologies: str, **environment: str) -> dict[str, RunResult]:
     place = Workplace(tmp_path, {**local_environment(), **environment})
-    text = TINY.format(repeats=1, topologies=["1n2g"], time_limit="00:20:00")
+    text = TINY.format(repeats=1, topologies=list(topologies), time_limit="00:20:00")
     text += "allreduce_probe = true\ncheckpoint = true\ncommunication_steps = 0\n"
     done = place.verb("sweep", place.write("probed.toml", text), "--cluster", "local")
     assert done.returncode == 0, done.stdout + done.stderr
-    return place.results("probed")["1n2g"]
+    return place.results("probed")
 
 
 def test_a_run_has_the_times_of_its_gradients_all_reduce(tmp_path: Path) -> None:
-    result = probed(tmp_path)
+    alone, result = probed(tmp_path, "1n1g", "1n2g").values()
+    assert alone.allreduces is None and not alone.warnings  # one process has nobody to meet
     found = result.allreduces
     assert result.status is Status.OK and found is not None and not result.warnings
     assert found.bytes[0] == GRADIENT and all(0 < size < GRADIENT for size in found.bytes[1:])
@@ -48,7 +49,7 @@ def test_a_run_has_the_times_of_its_gradients_all_reduce(tmp_path: Path) -> None
 
 def test_a_rank_that_fails_in_it_costs_no_figure_of_the_window(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text(FAILING)
-    result = probed(tmp_path, PYTHONPATH=os.fspath(tmp_path))
+    (result,) = probed(tmp_path, "1n2g", PYTHONPATH=os.fspath(tmp_path)).values()
     assert result.status is Status.OK and result.rates["samples/s"] > 0
     assert result.allreduces is None and result.checkpoint is None
     first, second = result.warnings

@@ -34,9 +34,9 @@ class Averaging:
         return {"by": "hand", "rows": rows, **self.left_out}
 
 
-def probed(session: Any, ranks: int = 2, left_s: float = math.inf) -> tuple[Any, str]:
+def probed(session: Any, left_s: float = math.inf) -> tuple[Any, str]:
     comm = SimpleNamespace(bcast=lambda value, root: value)
-    return probe_all_reduces(session, World(0, ("a",) * ranks, comm), WINDOW, left_s)
+    return probe_all_reduces(session, World(0, ("a", "a"), comm), WINDOW, left_s)
 
 
 def test_the_whole_gradient_is_timed_first_and_then_sizes_of_its_buckets() -> None:
@@ -61,7 +61,6 @@ def test_what_is_left_out_is_said() -> None:
 @pytest.mark.parametrize(
     ("session", "changes", "why"),
     [
-        (Averaging([8]), {"ranks": 1}, "one process"),
         (Averaging([]), {}, "not exchange its gradients by torch.distributed"),
         (object(), {}, "not exchange its gradients by torch.distributed"),
         (Averaging([8]), {"left_s": 39.0}, "the time limit is near"),
