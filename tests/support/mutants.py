@@ -33,10 +33,20 @@ from places import ROOT
 _TESTED_BY = {
     **{"__init__": "test_public_api.py", "published": "analysis", "launch": "engines"},
     **dict.fromkeys(("__main__", "errors", "sweep"), "cli"),
+    "source": "bundled",
 }
 # Modules whose tests need a framework's environment, and folders of tests that need more.
 _APART = ("train/torch/", "train/tensorflow/")
-_NEEDING_MORE = ("browser", "campaigns", "containers", "frameworks", "mpi", "slurm", "support")
+_NEEDING_MORE = (
+    "browser",
+    "campaigns",
+    "containers",
+    "frameworks",
+    "long",
+    "mpi",
+    "slurm",
+    "support",
+)
 _TIMEOUT_S = 600.0  # of one room's tests
 _SWAPS = {
     ast.Lt: (r"<", "<="),
@@ -173,7 +183,8 @@ def tests_of(tree: Path, room: str) -> list[str]:
     """The tests that a room has of its own, without a cluster and without a framework."""
     names = (room, f"test_{room}.py", _TESTED_BY.get(room, room))
     found = {path.relative_to(tree) for name in names for path in tree.glob(f"tests/*/{name}")}
-    own = (path.as_posix() for path in found if path.parts[1] not in _NEEDING_MORE)
+    own = [path.as_posix() for path in found if path.parts[1] not in _NEEDING_MORE]
+    assert own, f"no test is named after {room}: name who tests it in _TESTED_BY"
     return sorted(own, reverse=True)  # tests/unit first: the others take longer
 
 
