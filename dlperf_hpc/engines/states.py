@@ -18,8 +18,6 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import Answer, Engine, TaskState, inherited_descriptors
 from dlperf_hpc.engines.postmortem import verdict_of_output
-from dlperf_hpc.engines.site import sharing_group
-from dlperf_hpc.engines.submit import submit_lock
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.model.case import Run
@@ -96,6 +94,8 @@ def _settle(ledger: Ledger, engine: Engine, wanted: bool) -> Sequence[str]:
         if not inherited_descriptors:
             # The kernel lists who lives. What was just forked may hold the lock of who was killed.
             patience_s = -1.0 if _is_listed(ledger.root / layout.LOCK) else _FORKED_S
+            from dlperf_hpc.engines.submit import submit_lock
+
             held.enter_context(submit_lock(ledger.root, patience_s))
         return engine.settle(ledger)
     return ()
@@ -247,6 +247,8 @@ def writing(root: Path) -> Iterator[None]:
     one that the group of DLPERF_SITE shares."""
     with contextlib.ExitStack() as shared:
         if ownership.whose_else(root) is not None:
+            from dlperf_hpc.engines.site import sharing_group
+
             shared.enter_context(ownership.sharing(sharing_group(None)))
             ownership.refuse_foreign(root)
         yield

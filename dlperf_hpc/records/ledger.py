@@ -14,6 +14,7 @@ import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError, raising
@@ -98,8 +99,15 @@ class Ledger:
 
     def outcome(self, array: Array) -> Submission | None:
         """What became of an array: the submission with its job, else the latest one."""
-        rows = [each for each in self.submissions if each.token == array.token]
-        return next((each for each in rows if each.job_id), rows[-1] if rows else None)
+        return self._outcomes.get(array.token)
+
+    @cached_property
+    def _outcomes(self) -> dict[str, Submission]:
+        found: dict[str, Submission] = {}
+        for each in self.submissions:
+            if each.token not in found or not found[each.token].job_id:
+                found[each.token] = each
+        return found
 
     def without_job(self, arrays: Iterable[Array]) -> list[Array]:
         """Those of these arrays that no job stands for yet."""
