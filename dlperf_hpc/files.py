@@ -36,12 +36,12 @@ _KINDS = {
     **dict.fromkeys((stat.S_IFCHR, stat.S_IFBLK), "is a device, not a file"),
     stat.S_IFLNK: "is a link, which is not followed when something is to be written",
 }
-_TAR = re.compile(r"\.(tar(\.[a-z0-9]+)?|tgz|tbz2?|txz|tzst)$", re.IGNORECASE)
+_TAR = r"(?i)\.(tar(\.[a-z0-9]+)?|tgz|tbz2?|txz|tzst)$"
 
 
 def is_tar(name: str, head: bytes = b"") -> bool:
     """Whether a file is a tar archive, by its name or by its first bytes, decompressed."""
-    return _TAR.search(name) is not None or head[257:262] == b"ustar"
+    return re.search(_TAR, name) is not None or head[257:262] == b"ustar"
 
 
 def unpack_tar(name: str) -> str:

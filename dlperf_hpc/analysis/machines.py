@@ -19,7 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dlperf_hpc.model.result import RunResult
-from dlperf_hpc.records.nccl import EVENT, in_words
+from dlperf_hpc.records.lines import NCCL
+from dlperf_hpc.records.nccl import in_words
 
 CEILING = 0.87
 """Share of the dense peak that even large products of matrices alone hardly pass.
@@ -181,7 +182,7 @@ HARDWARE = "hardware"
 VARIABLES = "environment"
 
 _STATED = ("framework_name", "framework_version", "drivers")
-_TABLES = ("provenance", "world", "measure", EVENT)
+_TABLES = ("provenance", "world", "measure", NCCL)
 
 # What two sides may differ in, and the facts that tell it; several are joined by a blank.
 _ENVIRONMENT_DIFF: Mapping[str, tuple[str, ...]] = {
@@ -194,8 +195,8 @@ _ENVIRONMENT_DIFF: Mapping[str, tuple[str, ...]] = {
     "CUDA": ("cuda",),
     "cuDNN": ("cudnn",),
     "NCCL": ("nccl",),
-    "NCCL within nodes": (f"{EVENT}.within",),
-    "NCCL between nodes": (f"{EVENT}.between",),
+    "NCCL within nodes": (f"{NCCL}.within",),
+    "NCCL between nodes": (f"{NCCL}.between",),
     "driver": ("drivers",),
     "kernel": ("kernel",),
     "MPI": ("mpi",),
@@ -251,7 +252,7 @@ def facts_of(result: RunResult) -> dict[str, Any]:
     for table in _TABLES:
         facts = result.facts.get(table)
         if isinstance(facts, Mapping):
-            found.update(_flat(facts, f"{EVENT}." if table == EVENT else ""))
+            found.update(_flat(facts, f"{NCCL}." if table == NCCL else ""))
     return found
 
 

@@ -199,12 +199,12 @@ def compared_text(found: dict[str, Any]) -> str:
 
 def say_held_back(root: Path, cases: Iterable[Case]) -> None:
     """One note on stderr for each reason that holds runs of these cases back."""
-    from dlperf_hpc.records.quarantine import is_end_of, read_entries, reason
-
     named: dict[str, list[Case]] = {}
     for case in cases:
         named.setdefault(case.environment, []).append(case)
     for environment, those in named.items():
+        from dlperf_hpc.records.quarantine import is_end_of, read_entries, reason
+
         for entry in read_entries(root, environment):
             if any(is_end_of(entry.kind, entry.framework, case) for case in those):
                 say(f"note: runs are held back: {reason(environment, entry)}")

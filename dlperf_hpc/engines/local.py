@@ -10,12 +10,11 @@ import queue
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -26,7 +25,6 @@ from dlperf_hpc.engines.base import Answer, Capacity, CheckResult, Engine, Respo
 from dlperf_hpc.errors import Issue, LedgerError, SiteError, SpecError, number_of
 from dlperf_hpc.files import open_append, read_regular
 from dlperf_hpc.model.result import Status
-from dlperf_hpc.pools import end_with
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import quick_results
 
@@ -134,7 +132,7 @@ class LocalEngine(Engine):
         if not self.idle():
             return left
         _end_leftovers(ledger.root)
-        here, tasks = socket.gethostname(), ledger.tasks()
+        here, tasks = os.uname().nodename, ledger.tasks()
         hosts = {row.job_id: row.host for row in ledger.submissions}
         for result in quick_results(ledger).results:
             task = tasks.get(result.run.id)
@@ -388,13 +386,19 @@ def _run(task: QueuedTask) -> int:
                 list(task.argv), env={**task.env, **_mark(task.output.parents[1])},
                 stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT,
                 start_new_session=True,  # Ctrl-C is ours to pass on, after we have noted it
-                preexec_fn=partial(end_with, os.getpid()),  # we may be killed
+                preexec_fn=_ends_with_us(),  # we may be killed
             )  # fmt: skip
         except OSError as error:
             note(output, f"{task.argv[0]}: {error}")
             return 127
         code = _wait(task, process, output)
     return 128 - code if code < 0 else code
+
+
+def _ends_with_us() -> Callable[[], None]:
+    from dlperf_hpc.pools import end_with
+
+    return partial(end_with, os.getpid())
 
 
 def _output(task: QueuedTask) -> BinaryIO:
@@ -475,7 +479,7 @@ def _run_ours(task: QueuedTask, argv: Sequence[str]) -> int:
             # hold our lock: who comes next makes the record.
             return subprocess.run(
                 argv, env=dict(task.env), stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                start_new_session=True, preexec_fn=partial(end_with, os.getpid()),
+                start_new_session=True, preexec_fn=_ends_with_us(),
             ).returncode  # fmt: skip
         except OSError as error:
             note(output, f"{argv[0]}: {error}")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import socket
 import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -323,7 +322,7 @@ def submit_noted(
 ) -> base.Response:
     """What came of an array, on disk already."""
     root, engine = ledger.root, get_engine(ledger.manifest.engine)
-    host = socket.gethostname() * (not engine.detached)
+    host = os.uname().nodename * (not engine.detached)
     row = Submission(array.name, array.token, host=host)
     add_submission(root, row)
     try:

@@ -41,9 +41,8 @@ from dlperf_hpc.model.result import (
 )
 from dlperf_hpc.records.failures import LOSS, READING, SETTINGS, Signs
 from dlperf_hpc.records.forms import read_table_of
-from dlperf_hpc.records.lines import PROGRAM_END, TimerReport, timed_in
+from dlperf_hpc.records.lines import NCCL, PROGRAM_END, TimerReport, timed_in
 from dlperf_hpc.records.logfile import read_bytes
-from dlperf_hpc.records.nccl import EVENT
 from dlperf_hpc.records.supervision import ANEW
 from dlperf_hpc.sweepfile.patterns import PatternError, fixed_texts
 from dlperf_hpc.sweepfile.readtable import ReadTable, misuses
@@ -181,7 +180,7 @@ def _by_lines(
         return _ByLines(_with_warning(result, problem), lines, rule)
     scanned = _scanned(table, result.run.case.framework, result.log, lines)
     if scanned.nccl:
-        result = replace(result, facts={**result.facts, EVENT: scanned.nccl})
+        result = replace(result, facts={**result.facts, NCCL: scanned.nccl})
     if not scanned.readings:
         printed = "; ".join(printable(row)[:_LONGEST] for row in near_lines(table, lines.rows()))
         printed = f"of its lines: {printed}" if printed else "it printed nothing"

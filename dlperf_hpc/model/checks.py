@@ -8,6 +8,7 @@ has the rows of our own files. What people write is checked elsewhere
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import reprlib
@@ -31,8 +32,12 @@ class Misfit(ValueError):
 
 def text(pattern: str) -> Form:
     """Text that matches all of a pattern."""
-    matches = re.compile(pattern, re.ASCII).fullmatch
-    return lambda value: isinstance(value, str) and matches(value) is not None
+    return lambda value: isinstance(value, str) and _matches(pattern)(value) is not None
+
+
+@cache
+def _matches(pattern: str) -> Callable[[str], Any]:
+    return re.compile(pattern, re.ASCII).fullmatch  # compiled when a row first asks for it
 
 
 def whole(low: int, most: int = MOST) -> Form:
@@ -142,11 +147,11 @@ def check(
     for name in needed:
         if name not in row:
             raise Misfit(f"{name} is missing")
-    forms = {**needed, **(later or {})}
+    later = later or {}
     for name in row if only else ():
-        if name not in forms:
+        if name not in needed.keys() | later.keys():
             raise Misfit(f"{reprlib.repr(name)} is no key")
-    for name, value in unfit(row, forms):
+    for name, value in itertools.chain(unfit(row, needed), unfit(row, later)):
         raise Misfit(f"{name} is {reprlib.repr(value)}")
 
 

@@ -22,6 +22,8 @@ from dlperf_hpc.model.result import Status, Window
 PREFIX = "dlperf"
 PROGRAM_END = "program_end"
 """The event that says how all of its processes ended; without it no run of a program is ok."""
+NCCL = "nccl"
+"""The event, and the fact of a run, that holds :meth:`.nccl.Connections.facts`."""
 PROBE = "allreduce_probe"
 """The event that has all-reduces of the gradient's sizes, timed after the window."""
 _BARE = re.compile(r"[A-Za-z_/@%:~][A-Za-z0-9_/.@%+:,~=-]*")

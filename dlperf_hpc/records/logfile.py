@@ -23,7 +23,6 @@ from dlperf_hpc.model import result
 from dlperf_hpc.model.case import OBSERVED, Case, ObservedCase, ObservedRun, Run
 from dlperf_hpc.model.checks import is_number, misfits
 from dlperf_hpc.records import lines
-from dlperf_hpc.records.nccl import EVENT as NCCL
 from dlperf_hpc.records.record import in_log
 
 FORMAT = 1
@@ -32,7 +31,7 @@ MOST_TIMES = 5_000_000
 MOST_MS = 1e12
 """Of one iteration, 30 years: no sum of such times is beyond a float."""
 _TAIL_BYTES = 8192
-_FACTS = ("world", "provenance", NCCL, result.PROGRAM, lines.PROGRAM_END)
+_FACTS = ("world", "provenance", lines.NCCL, result.PROGRAM, lines.PROGRAM_END)
 _STATED = ("flops_per_sample", "framework_name", "framework_version")
 """What a run states about its workload and framework, in whichever table of the log."""
 

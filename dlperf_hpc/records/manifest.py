@@ -7,7 +7,6 @@ step. What happens to the runs is kept beside it: see :mod:`.ledger`.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -280,6 +279,8 @@ def as_read(manifest: Manifest) -> Manifest:
 def digest(manifest: Manifest, array: Array) -> str:
     """Of all that the tasks of an array read: the same however the sweep grows, and whatever
     version reads it. The manifest is one that was read."""
+    import hashlib  # of the verbs that only look, none needs it
+
     rows, cases, programs = manifest.rows, dict[str, Any](), dict[str, Any]()
     for case in (run.case for run in array.tasks):
         cases[case.id] = rows["cases"].get(case.id)

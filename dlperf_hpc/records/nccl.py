@@ -16,8 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-EVENT = "nccl"
-"""The log line, and the fact of a run, that holds :meth:`Connections.facts`."""
+from dlperf_hpc.records.lines import NCCL
 
 _LINE = re.compile(  # its first words are all that is sought where there is no such line
     r"NCCL INFO (?:Channel|Ring) ([0-9]{1,4})(?:/[0-9]{1,4})? :"
@@ -121,7 +120,7 @@ def ways(facts: Mapping[str, Any], place: str) -> list[str]:
 
 
 def _fact(facts: Mapping[str, Any], key: str) -> Any:
-    table = facts.get(EVENT)
+    table = facts.get(NCCL)
     return table.get(key) if isinstance(table, Mapping) else None
 
 

@@ -311,7 +311,7 @@ def drawn(table: Table[Any], style: str = "dim") -> Group:
     made = RichTable(box=SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
     for column in table.columns:
         side: Literal["left", "right"] = "left" if column.kind == "text" else "right"
-        made.add_column(column.name, justify=side, no_wrap=not column.long, overflow="fold")
+        made.add_column(Text(column.name), justify=side, no_wrap=not column.long, overflow="fold")
     for place, cells in enumerate(table.cells):
         texts = [Text(cell.text) for cell in cells]
         for column, text in zip(table.columns, texts):

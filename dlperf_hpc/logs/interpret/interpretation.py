@@ -35,7 +35,7 @@ from dlperf_hpc.model.result import (
 )
 from dlperf_hpc.model.statistics import drift, is_steady, pieces
 from dlperf_hpc.records.failures import READING, SIGNS, WINDOW, Verdict
-from dlperf_hpc.records.nccl import EVENT
+from dlperf_hpc.records.lines import NCCL
 
 FROM_OUTSIDE = (Status.CANCELLED, Status.TIMEOUT, Status.PREEMPTED)
 """Ends of a job that say nothing of what the program had done until then."""
@@ -193,7 +193,7 @@ class _RunOfLog:
             attempt=self.segment.number,
             source="log",
             log=self.scanned.path,
-            facts={**values, **({EVENT: self.scanned.nccl} if self.scanned.nccl else {})},
+            facts={**values, **({NCCL: self.scanned.nccl} if self.scanned.nccl else {})},
             warnings=tuple(filter(None, dict.fromkeys(warnings))),
             external=window,
             whole=bool(behind) and ended.status in FROM_OUTSIDE,

@@ -238,10 +238,11 @@ def test_a_sweep_cannot_grow_without_end(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun(root, plan(tmp_path, repeats=1))
+    grown = plan(tmp_path)
     monkeypatch.setattr("dlperf_hpc.sweepfile.load.MOST_RUNS", 10)
     before = (root / layout.MANIFEST).read_bytes()
     with pytest.raises(LedgerError, match="has 4 runs, and 8 more would be above 10"):
-        open_sweep(root, plan(tmp_path), "")
+        open_sweep(root, grown, "")
     assert (root / layout.MANIFEST).read_bytes() == before
 
 
