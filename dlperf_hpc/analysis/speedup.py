@@ -21,8 +21,7 @@ from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.machines import chips, device_names
 from dlperf_hpc.model.case import CaseFacts, Topology, Until
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status, kernels
-from dlperf_hpc.model.statistics import Interval, Sample, ratio_interval, usual_distance
-from dlperf_hpc.model.stopping import describe
+from dlperf_hpc.model.statistics import Interval, Sample, describe, ratio_interval, usual_distance
 from dlperf_hpc.records.nccl import in_words
 
 DEFAULT_BASE = Topology(1, 1)
@@ -229,6 +228,15 @@ def _rank_of_unit(unit: str) -> bool:
     return unit != SAMPLES_PER_S
 
 
+def _sample(values: Sequence[float], until: Until | None) -> Sample | None:
+    """What is said of one case's repeats; in few sweeps a rule decides how many there are."""
+    if until is None:
+        return describe(values)
+    from dlperf_hpc.model import stopping
+
+    return stopping.describe(values, until)
+
+
 def _alone(
     group: Sequence[RunResult], accelerator: str | None, until: Until | None
 ) -> tuple[CaseSummary, list[Flag]]:
@@ -236,7 +244,7 @@ def _alone(
     case = min(group, key=lambda each: each.run.case.sought).run.case
     runs = sorted(chosen(group), key=lambda each: each.run.repeat)
     counted, units = of_one_unit(runs)
-    samples = {unit: describe([each.rates[unit] for each in counted], until) for unit in units}
+    samples = {unit: _sample([each.rates[unit] for each in counted], until) for unit in units}
     windows = [result.window for result in counted if result.window is not None]
     statuses = [result.status for result in runs]
     measures: Any = {n: _pooled(how, of, counted) for n, (how, of) in _MEASURES.items()}

@@ -143,7 +143,6 @@ def _read(arguments: argparse.Namespace, out: Path, cache: ScanCache) -> Gathere
 
 def _settled(path: Path, found: Gathered) -> bool:
     """Whether runs may have their end only now: of a sweep on this machine that was killed."""
-    from dlperf_hpc.engines import get_engine
     from dlperf_hpc.model.result import Status
     from dlperf_hpc.records import layout
 
@@ -151,6 +150,8 @@ def _settled(path: Path, found: Gathered) -> bool:
     unclear = statuses & {Status.RUNNING, Status.UNKNOWN}
     if not unclear or found.manifest is None or not os.path.lexists(path / layout.MANIFEST):
         return False
+    from dlperf_hpc.engines import get_engine
+
     if get_engine(found.manifest.engine).detached:
         return False
     from dlperf_hpc.engines.states import current

@@ -17,11 +17,12 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlperf_hpc import __version__
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import DEFAULT_BOUND
+from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, below, number_of, printable, raising, toml_text
 from dlperf_hpc.files import make_output_directory, read_regular, write_atomically, write_once
 from dlperf_hpc.model.case import Case, Run, Topology, repeat_major
@@ -29,10 +30,7 @@ from dlperf_hpc.records import layout, ownership
 from dlperf_hpc.records.ledger import Ledger, read_ledger
 from dlperf_hpc.records.lines import flatten, utc
 from dlperf_hpc.records.manifest import Array, Manifest, extend_manifest, write_manifest
-
-if TYPE_CHECKING:
-    from dlperf_hpc.engines.site import Site
-    from dlperf_hpc.sweepfile.load import Sweep
+from dlperf_hpc.sweepfile.load import MOST_RUNS, Sweep
 
 _MOST_LINES = 10
 # Keys of a site profile that say how one submits and looks, and not what the jobs are.
@@ -261,8 +259,6 @@ def _refuse_leftovers(root: Path) -> None:
 def differing_keys(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
     """Which keys of a site profile, of those that decide what a job is and runs, differ. A key that
     an earlier version did not know has its default there."""
-    from dlperf_hpc.engines.site import Site
-
     default = Site().to_dict()
     old, new = {**default, **old}, {**default, **new}
     names = (old.keys() | new.keys()) - _OF_SUBMITTING
@@ -364,8 +360,6 @@ def grow(ledger: Ledger, requested: Manifest, text: str) -> Ledger:
     )
     if grown == there:
         return ledger
-    from dlperf_hpc.sweepfile.load import MOST_RUNS
-
     number, before = len(grown.runs) - len(there.runs), len(there.runs)
     if len(grown.runs) > MOST_RUNS:
         raise LedgerError(

@@ -17,10 +17,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dlperf_hpc.engines import base, get_engine
 from dlperf_hpc.engines.plan import pieces_of, rerun_arrays
+from dlperf_hpc.engines.site import Site
 from dlperf_hpc.errors import LedgerError, SiteError, SpecError, printable
 from dlperf_hpc.files import lock_holder, open_locked, read_regular, write_atomically
 from dlperf_hpc.model.case import Run
@@ -35,9 +35,6 @@ from dlperf_hpc.records.manifest import (
     add_final_states,
     add_submission,
 )
-
-if TYPE_CHECKING:
-    from dlperf_hpc.engines.site import Site
 
 _POLL_S = 0.2
 _GONE_S = 30.0  # how long a cancelled task may take to end

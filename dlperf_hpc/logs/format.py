@@ -25,7 +25,6 @@ from dlperf_hpc.logs.scanned import FACTS, Counter, Evidence, Printed, Stamps, U
 
 __all__ = [
     "MAX_STEPS",
-    "OUR_OWN",
     "Columns",
     "ReadingBuilder",
     "Format",
@@ -36,9 +35,6 @@ __all__ = [
     "is_not_split",
     "whole",
 ]
-
-OUR_OWN = "dlperf"
-"""The format of our own logs."""
 
 # --- lines
 

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.errors import LedgerError, LogError, number_of
 from dlperf_hpc.files import open_regular
-from dlperf_hpc.logs.format import OUR_OWN
 from dlperf_hpc.logs.interpret.rules import WindowRule
 from dlperf_hpc.logs.scan.sources import Source, blocks, find
+from dlperf_hpc.logs.scanned import OUR_OWN, no_speed
 from dlperf_hpc.model.result import PROGRAM, RunResult
 from dlperf_hpc.records import layout, unpacked
 
@@ -251,8 +251,6 @@ class UnmanagedLogs:
                 self._ranks.append(RankFile(rank, label, content_of(part), found, bare))
 
     def _unread(self, scanned: Scanned) -> None:
-        from dlperf_hpc.logs.scanned import no_speed
-
         name, file = scanned.source.name, scanned.file
         if _begins_as_ours(scanned.source):
             self._no_run(name, f"{name}: a log of this tool, cut in its first line")

@@ -21,6 +21,9 @@ if TYPE_CHECKING:
 else:
     Numbers = array  # which takes no type at run time before Python 3.12
 
+OUR_OWN = "dlperf"
+"""The format of our own logs."""
+
 
 def bounds(column: Numbers) -> tuple[Any, Any]:
     """The least and the greatest number of a column that is not empty and has no NaN."""

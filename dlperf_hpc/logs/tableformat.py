@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from dlperf_hpc.errors import printable
 from dlperf_hpc.logs import scanned
-from dlperf_hpc.logs.format import OUR_OWN, Format, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.lineparts import full_stamp, without_commas
 from dlperf_hpc.model.case import Case
@@ -57,7 +57,7 @@ def wanted_formats(table: ReadTable, name: str) -> list[Format]:
     names, or all that are known. PatternError for a pattern that is none."""
     if table.tells_format:
         return [format_of(table, name)]
-    known = [each for each in formats() if each.name != OUR_OWN]
+    known = [each for each in formats() if each.name != scanned.OUR_OWN]
     return [each for each in known if table.format in ("", each.name)]
 
 

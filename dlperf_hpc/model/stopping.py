@@ -110,13 +110,11 @@ def decide(values: Sequence[float], until: Until) -> Decision:
     return found
 
 
-def describe(values: Sequence[float], until: Until | None) -> Sample | None:
-    """What is said of one case's repeats, in their order (see :func:`.statistics.describe`); where
-    ``until`` decided how many there are, with the interval of the latest look."""
+def describe(values: Sequence[float], until: Until) -> Sample | None:
+    """What is said of one case's repeats, in their order (see :func:`.statistics.describe`), with
+    the interval of the latest look, where ``until`` decided how many there are."""
     sample = describe_fixed(values)
-    if sample is None or until is None:
-        return sample
-    return replace(sample, interval=decide(values, until).interval)
+    return sample and replace(sample, interval=decide(values, until).interval)
 
 
 def label(until: Until) -> str:

@@ -103,11 +103,9 @@ class Ledger:
 
     @cached_property
     def _outcomes(self) -> dict[str, Submission]:
-        found: dict[str, Submission] = {}
-        for each in self.submissions:
-            if each.token not in found or not found[each.token].job_id:
-                found[each.token] = each
-        return found
+        bare = (row for row in self.submissions if not row.job_id)
+        taken = (row for row in reversed(self.submissions) if row.job_id)
+        return {row.token: row for row in (*bare, *taken)}
 
     def without_job(self, arrays: Iterable[Array]) -> list[Array]:
         """Those of these arrays that no job stands for yet."""

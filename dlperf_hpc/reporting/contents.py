@@ -10,17 +10,15 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.costs import Cost, Price, cost
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_tables
 from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.machines import machine_of
-from dlperf_hpc.analysis.prediction import Prediction, predictions
 from dlperf_hpc.analysis.slow_nodes import NodeFindings, hosts_of
 from dlperf_hpc.analysis.slow_nodes import examine as examine_nodes
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair, option_pairs, summarise
-from dlperf_hpc.analysis.step_parts import StepParts, step_parts
 from dlperf_hpc.errors import redacted
 from dlperf_hpc.model.case import Topology, Until
 from dlperf_hpc.model.result import RunResult, Status, SweepSource
@@ -28,10 +26,11 @@ from dlperf_hpc.model.statistics import TARGET_COVERAGE
 from dlperf_hpc.records.layout import shared_job
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.curves import Curve, curves_json, curves_of, runs_with_curves
-from dlperf_hpc.reporting.prediction_tables import predictions_json
-from dlperf_hpc.reporting.run_states import warnings_of
-from dlperf_hpc.reporting.step_tables import step_parts_json
 from dlperf_hpc.reporting.table import by_devices, ends_json, natural, rows, span
+
+if TYPE_CHECKING:  # most reports have neither several counts of nodes nor parts of steps
+    from dlperf_hpc.analysis.prediction import Prediction
+    from dlperf_hpc.analysis.step_parts import StepParts
 
 
 @dataclass(frozen=True)
@@ -190,12 +189,20 @@ class Report:
     @cached_property
     def predictions(self) -> tuple[Prediction, ...]:
         """What the series with several counts of full nodes say of more nodes."""
+        if len({summary.case.topology.nodes for summary in self.cases}) < 2:
+            return ()
+        from dlperf_hpc.analysis.prediction import predictions
+
         found = predictions(self.series, self.runs)
         return tuple(each for each in found if len(each.steps) > 1)
 
     @cached_property
     def step_parts(self) -> Mapping[str, tuple[StepParts, ...]]:
         """What the steps of the cases of each series are made of, where runs tell of it."""
+        if not (len(self.cases) > len(self.series) or any(run.window for run in self.runs)):
+            return {}
+        from dlperf_hpc.analysis.step_parts import step_parts
+
         return step_parts(self.series, self.runs)
 
     @cached_property
@@ -212,7 +219,20 @@ class Report:
     @cached_property
     def warnings(self) -> Mapping[str, Sequence[RunResult]]:
         """What logs warn of, each sentence once, with the runs that it is about."""
+        if not any(run.warnings for run in self.runs):
+            return {}
+        from dlperf_hpc.reporting.run_states import warnings_of
+
         return warnings_of(self.runs)
+
+    @cached_property
+    def repeats(self) -> str:
+        """By which rule the number of repeats was decided; '' where it was not."""
+        if self.until is None:
+            return ""
+        from dlperf_hpc.model.stopping import label
+
+        return label(self.until)
 
     @cached_property
     def measured(self) -> str:
@@ -286,26 +306,33 @@ def as_json(report: Report) -> dict[str, Any]:
             for series, table in report.dlperf.items()
         },
         "cost": report.cost and _cost(report.cost, report.budget, report.price),
-        "nodes": _nodes(report.nodes) if report.nodes.something else None,
-        "predictions": predictions_json(report.predictions) if report.predictions else None,
-        "step_parts": step_parts_json(report.step_parts),
-        "sweeps": _sweeps(report) if report.sweeps else None,
+        **_of_few(report),
         "curves": curves_json(report.runs, report.curves),
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
     }
 
 
-def _sweeps(report: Report) -> dict[str, Any]:
-    from dlperf_hpc.reporting.side_by_side import sweeps_json
+def _of_few(report: Report) -> dict[str, Any]:
+    """What many reports do not have; the modules that write it are loaded for those that do."""
+    found: dict[str, Any] = {"nodes": None, "predictions": None, "step_parts": [], "sweeps": None}
+    if report.nodes.something:
+        from dlperf_hpc.reporting.node_tables import nodes_json
 
-    return sweeps_json(report)
+        found["nodes"] = nodes_json(report.nodes)
+    if report.predictions:
+        from dlperf_hpc.reporting.prediction_tables import predictions_json
 
+        found["predictions"] = predictions_json(report.predictions)
+    if report.step_parts:
+        from dlperf_hpc.reporting.step_tables import step_parts_json
 
-def _nodes(found: NodeFindings) -> dict[str, Any]:
-    from dlperf_hpc.reporting.node_tables import nodes_json
+        found["step_parts"] = step_parts_json(report.step_parts)
+    if report.sweeps:
+        from dlperf_hpc.reporting.side_by_side import sweeps_json
 
-    return nodes_json(found)
+        found["sweeps"] = sweeps_json(report)
+    return found
 
 
 def _cost(found: Cost, budget: float | None, price: Price | None) -> dict[str, Any]:

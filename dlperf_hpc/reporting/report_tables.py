@@ -15,11 +15,8 @@ from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
 from dlperf_hpc.errors import at_most, listed, number_of, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S
 from dlperf_hpc.model.statistics import Interval
-from dlperf_hpc.model.stopping import label
 from dlperf_hpc.reporting.contents import FlagRow, Report
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS
-from dlperf_hpc.reporting.run_states import trouble_table, warning_lines
-from dlperf_hpc.reporting.step_tables import loss_sentence, step_table
 from dlperf_hpc.reporting.table import (
     Cell,
     Column,
@@ -316,7 +313,7 @@ def _tables(
     across = overview(report)
     if across is not None:
         across_all = _overview(across, width)
-        losses = step_table(report.step_parts, 1).beneath[:1]
+        losses = _losses(report)
         first, rows = room.cut(replace(across_all, beneath=[*across_all.beneath, *losses]))
         parts += [drawn(first), ""]
         hidden += [f"{rows} series of the first table"] * (rows > 0)
@@ -324,8 +321,8 @@ def _tables(
     tables = rows = 0
     series = _across_sweeps(report)
     for name, members in series.items():
-        lost = loss_sentence(report.step_parts.get(name, ())).removeprefix(f"{name} ")
-        beneath = [*filter(None, [*_beneath(members), lost])]
+        lost = (each.removeprefix(f"{name} ") for each in _losses(report, name))
+        beneath = [*_beneath(members), *lost]
         whole = replace(narrow_table(name, members), beneath=beneath)
         table = whole.fitting(width)
         if len(series) == 1:
@@ -339,6 +336,17 @@ def _tables(
         of = f" in {number_of(tables, 'table')}" if tables else ""
         hidden.append(f"{number_of(rows, 'row')}{of}")
     return parts, [*left_out], hidden
+
+
+def _losses(report: Report, series: str = "") -> Sequence[str]:
+    """What a series, or without one that which loses most, loses of a step, where runs tell it."""
+    if not report.step_parts:
+        return []
+    from dlperf_hpc.reporting.step_tables import loss_sentence, step_table
+
+    if not series:
+        return step_table(report.step_parts, 1).beneath[:1]
+    return [*filter(None, [loss_sentence(report.step_parts.get(series, ()))])]
 
 
 def _across_sweeps(report: Report) -> Mapping[str, Sequence[CaseSummary]]:
@@ -408,8 +416,8 @@ def _head(report: Report) -> list[str]:
         hosts += f" ({', '.join(report.hosts)})" if len(report.hosts) <= _MOST_HOSTS else ""
     measured = " on ".join(filter(None, [report.measured, hosts]))
     machine = [f"{name}: {text}" for name, text in report.machines.items() if name in _IN_THE_HEAD]
-    repeats = report.until and f"repeats: {label(report.until)}"
-    lines = [measured and f"measured {measured}", "; ".join(machine), repeats or ""]
+    repeats = report.repeats and f"repeats: {report.repeats}"
+    lines = [measured and f"measured {measured}", "; ".join(machine), repeats]
     if report.sweeps:
         from dlperf_hpc.reporting.side_by_side import first_lines
 
@@ -448,7 +456,11 @@ def _behind(
     report: Report, damaged: Mapping[str, str], most: int | None
 ) -> Sequence[RenderableType]:
     """What logs warn of and which runs do not count, in so many rows each."""
+    if not (report.warnings or report.troubles or damaged):
+        return []
     from rich.text import Text
+
+    from dlperf_hpc.reporting.run_states import trouble_table, warning_lines
 
     where = "runs.csv has them all"
     warned = warning_lines(report.warnings, where, most)

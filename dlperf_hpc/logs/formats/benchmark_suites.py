@@ -81,8 +81,9 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from dlperf_hpc.logs.format import OUR_OWN, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import COUNT, FIGURE, json_object
+from dlperf_hpc.logs.scanned import OUR_OWN
 
 # --- mlperf
 

@@ -34,13 +34,12 @@ from ahocorasick_rs import BytesAhoCorasick
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.logs import scanned as values
-from dlperf_hpc.logs.format import OUR_OWN, Format
-from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.logs.scan.sources import Source, blocks
 from dlperf_hpc.logs.scanned import FACTS, GAPS, Column, LogStep, LogSteps, Reading, ScannedFile
 from dlperf_hpc.model.checks import misfits
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # the scanner is loaded where a file is read: of a sweep's none is
+    from dlperf_hpc.logs.format import Format
     from dlperf_hpc.sweepfile.readtable import ReadTable
 
 # --- scanning
@@ -70,6 +69,8 @@ def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedF
     """Read one log to its end, or as far as it can be read: a note then says why it ends there. A
     file in no known format is searched for who else may have written it. If lines are in the user's
     own format, other programs' formats do not count: the user knows whose log it is."""
+    from dlperf_hpc.logs.scan.scanner import scanner
+
     errors: list[str] = []
 
     def readable() -> Iterator[bytes]:
@@ -81,7 +82,7 @@ def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedF
     own = _format(own_format)
     found = scanner(own).scan(source.name, source.size, readable())
     if own is not None and any(each.format == own.name for each in found.readings):
-        kept = (own.name, OUR_OWN)
+        kept = (own.name, values.OUR_OWN)
         found = replace(found, readings=tuple(r for r in found.readings if r.format in kept))
     program = "" if found.readings else ", ".join(programs_in(_head(source)))
     notes = (*found.notes, *(values.Note(0, text) for text in errors))
@@ -157,6 +158,7 @@ def _in_parallel(
     """What other processes find in the tasks' sources, in order. It ends early if no process can be
     started, or if one was killed (for its memory, perhaps): the caller then reads the rest."""
     from dlperf_hpc import pools
+    from dlperf_hpc.logs.scan.scanner import scanner
 
     if not pools.has_room(workers + pools.POOL):
         return

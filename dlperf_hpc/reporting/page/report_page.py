@@ -18,7 +18,6 @@ from dlperf_hpc.analysis.speedup import DEFAULT_BASE, series_name
 from dlperf_hpc.errors import at_most, listed, number_of, printable
 from dlperf_hpc.model.case import Topology
 from dlperf_hpc.model.result import TOKENS_PER_S, Status
-from dlperf_hpc.model.stopping import label
 from dlperf_hpc.reporting.contents import FlagRow, Report, json_text
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.curves import MOST_RUNS
@@ -126,7 +125,7 @@ def _facts(visible: VisibleReport) -> tuple[tuple[str, str], ...]:
         "Measured": span([*starts[:1], *ends[-1:]]),
         "Site": report.site,
         "Node-hours": cost_text(report).partition(": ")[2].strip(),
-        "Repeats": label(report.until) if report.until else "",
+        "Repeats": report.repeats,
         "Nodes": listed(report.hosts, MOST_NAMED),
         "Alike in all cases": "; ".join(alike),
         "Source": report.source,

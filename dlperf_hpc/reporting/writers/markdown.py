@@ -9,9 +9,7 @@ from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
 from dlperf_hpc.errors import at_most, number_of
 from dlperf_hpc.model.result import TOKENS_PER_S, RunResult, Status, own_unit
 from dlperf_hpc.model.statistics import Sample
-from dlperf_hpc.model.stopping import label
 from dlperf_hpc.reporting.contents import Report
-from dlperf_hpc.reporting.prediction_tables import page_table
 from dlperf_hpc.reporting.report_tables import (
     Overview,
     case_names,
@@ -21,7 +19,6 @@ from dlperf_hpc.reporting.report_tables import (
     wide_table,
     with_coverage,
 )
-from dlperf_hpc.reporting.step_tables import step_table
 from dlperf_hpc.reporting.table import code, escape, markdown_lines, markdown_table, number
 from dlperf_hpc.reporting.writers import Writer
 
@@ -90,7 +87,7 @@ def _method(report: Report) -> str:
         "Speedup: ratio of medians to the base of the same series; its interval is [low / base "
         "high, high / base low]. Efficiency: speedup / (devices / devices of the base)",
     ]
-    lines += [f"Repeats: {label(report.until)}"] if report.until else []
+    lines += [f"Repeats: {report.repeats}"] if report.repeats else []
     return _section("How it was measured", (f"- {line}" for line in lines))
 
 
@@ -175,15 +172,19 @@ def _option_pairs(found: Sequence[OptionPair]) -> str:
 def _predictions(report: Report) -> str:
     if not report.predictions:
         return ""
+    from dlperf_hpc.reporting.prediction_tables import page_table
+
     table = page_table(report.predictions)
     parts = [markdown_table(table), "", markdown_lines(table.beneath)]
     return _section("More nodes, predicted", parts)
 
 
 def _step_parts(report: Report) -> str:
-    table = step_table(report.step_parts)
-    if not table.rows:
+    if not report.step_parts:
         return ""
+    from dlperf_hpc.reporting.step_tables import step_table
+
+    table = step_table(report.step_parts)
     lines = [markdown_table(table), "", markdown_lines(table.beneath)]
     return _section("Where the time goes", lines)
 

@@ -13,6 +13,7 @@ from record_samples import a_sweep, ended_ok, many, token_of
 from report_samples import case
 from spec_samples import load, write
 
+from dlperf_hpc.engines import plan as planning
 from dlperf_hpc.engines.plan import differences, make_manifest, open_sweep, rerun_arrays
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.engines.states import current, follow
@@ -238,11 +239,10 @@ def test_a_sweep_cannot_grow_without_end(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begun(root, plan(tmp_path, repeats=1))
-    grown = plan(tmp_path)
-    monkeypatch.setattr("dlperf_hpc.sweepfile.load.MOST_RUNS", 10)
+    monkeypatch.setattr(planning, "MOST_RUNS", 10)
     before = (root / layout.MANIFEST).read_bytes()
     with pytest.raises(LedgerError, match="has 4 runs, and 8 more would be above 10"):
-        open_sweep(root, grown, "")
+        open_sweep(root, plan(tmp_path), "")
     assert (root / layout.MANIFEST).read_bytes() == before
 
 
