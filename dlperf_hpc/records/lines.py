@@ -7,7 +7,6 @@ of iterations are read as a whole: when the window opened, and what each iterati
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 import time
@@ -178,53 +177,24 @@ class Timeline:
 def read_timeline(data: bytes) -> tuple[Timeline | None, slice]:
     """The iteration lines in a log, None if there are none that can be read; and where they stand
     with nothing else between, so that nobody need look there again."""
-    try:
-        start = data.find(b" window_open iteration=") - _STAMPED
-        end = data.find(b" communication ", start) - _STAMPED
-        begins = 0 < start < end and data[start - 1 : start] == b"\n"
-        found = _as_written(data[start:end]) if begins else None
-        if found is not None:
-            return found, slice(start, end)
-        return _line_by_line(data), slice(0, 0)
-    except (ValueError, IndexError, OverflowError):
+    opened = _OPENED.search(data)
+    if opened is None:
         return None, slice(0, 0)
-
-
-def _as_written(block: bytes) -> Timeline | None:
-    """What lines in one block say, as the wrapper writes them, nothing between: the quick way."""
-    words = block.split()
-    count, rest = divmod(len(words) - 4, 6)
-    if rest or count < 1 or block.count(b"\n") != 1 + count or block[-1:] != b"\n":
-        return None
-    if not words[4::6].count(b"dlperf") == words[6::6].count(b"iteration") == count:
-        return None
-    if words[4] != b"dlperf" or words[9][:3] != b"ms=" or words[8][:5] != b"loss=":
-        return None
-    return Timeline(
-        before=int(words[3][10:]),
-        numbers=_numbers(b" ".join(words[7::6])),
-        stamps=[words[1], *words[5::6]],
-        ms=[float(word[3:]) for word in words[9::6]],
-    )
-
-
-@functools.lru_cache(maxsize=64)
-def _numbers(text: bytes) -> tuple[int, ...]:
-    """The numbers of ``n=6 n=7``, kept: most runs of a sweep have the same."""
-    return tuple(int(word[2:]) for word in text.split())
-
-
-def _line_by_line(data: bytes) -> Timeline | None:
-    opened, found = _OPENED.search(data), _ITERATION.findall(data)
-    if opened is None or not found:
-        return None
-    stamps, numbers, ms = zip(*found)
-    return Timeline(
-        before=int(opened[2]),
-        numbers=tuple(map(int, numbers)),
-        stamps=[opened[1], *stamps],
-        ms=list(map(float, ms)),
-    )
+    block = slice(opened.start(), data.find(b" communication ", opened.end()) - _STAMPED)
+    found = _ITERATION.findall(data, block.start, max(0, block.stop))
+    if not found or 1 + len(found) != data.count(b"\n", block.start, block.stop):
+        found, block = _ITERATION.findall(data), slice(0, 0)
+    try:
+        stamps, numbers, ms = zip(*found)
+        timeline = Timeline(
+            before=int(opened[2]),
+            numbers=tuple(map(int, numbers)),
+            stamps=[opened[1], *stamps],
+            ms=list(map(float, ms)),
+        )
+    except ValueError:
+        return None, slice(0, 0)
+    return timeline, block
 
 
 # --- the line of a Timer

@@ -73,7 +73,7 @@ def test_no_false_alarm(tmp_path: Path, iterations: int, ranks: str) -> None:
     assert only(tmp_path).warnings == ()
 
 
-def test_the_quick_way_reads_what_the_other_reads(root: Path) -> None:
+def test_lines_in_one_block_are_read_as_those_with_others_between(root: Path) -> None:
     data = paths(root, RUN).log.read_bytes()
     quick, where = read_timeline(data)
     assert quick is not None and data[where].count(b"\n") == 1 + len(quick.ms)
