@@ -39,7 +39,8 @@ _GRACE_S = 10.0  # between SIGTERM and SIGKILL; also how long a task may outlive
 
 
 class LocalEngine(Engine):
-    """A queue in this process, which ends with it."""
+    """A queue in this process, which ends with it: tasks run in the order they came, one at a time,
+    in a thread."""
 
     name = "local"
     title = "the local queue"
@@ -49,7 +50,9 @@ class LocalEngine(Engine):
     lock_patience_s = 5.0  # who holds the lock runs a sweep, which may take hours
 
     def __init__(self) -> None:
-        self._queue = TaskQueue()
+        self._waiting: queue.Queue[QueuedTask] = queue.Queue()
+        self._thread: threading.Thread | None = None
+        self._known: dict[str, QueuedTask] = {}
 
     def present(self) -> bool:
         """Always: without mpiexec, :meth:`check` says what is missing."""
@@ -92,10 +95,32 @@ class LocalEngine(Engine):
         if error := _too_few_gpus(array):
             return Response(error=error)
         (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
-        job = self._queue.new_job()
+        # No other process on this machine has had it.
+        job = f"{time.strftime('%m%d%H%M%S')}{os.getpid()}{len(self._known)}"
         for index in range(array.size):
-            self._queue.put(queued_task(root, array, site, program, f"{job}_{index}"))
+            self.put(queued_task(root, array, site, program, f"{job}_{index}"))
         return Response(job_id=job)
+
+    def put(self, task: QueuedTask) -> None:
+        """Queue a task; starts the thread with the first."""
+        self._known[task.name] = task
+        self._waiting.put(task)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._work, name="mpiexec-queue", daemon=True)
+            self._thread.start()
+
+    def _work(self) -> None:
+        while True:
+            task = self._waiting.get()
+            if task.cancelled.is_set():
+                task.state = "CANCELLED"
+                continue
+            task.state = "RUNNING"
+            # One that fails ends no other; an interrupt ends all that follow.
+            codes = [_start(run) for run in task.runs() if not task.cancelled.is_set()]
+            task.state = "FAILED" if any(codes) else "FINISHED"
+            if len(codes) < task.turns:
+                task.state = "CANCELLED"
 
     def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
         """The mpiexec of each task; JOB stands for the number that the queue will give it."""
@@ -107,14 +132,13 @@ class LocalEngine(Engine):
         self, root: Path, tasks: Sequence[Task], also: Sequence[Task] = (), insist: bool = False
     ) -> Answer:
         """How tasks stand that this process has queued; it knows of no others."""
-        known = self._queue.known
-        names = [task.name for task in (*tasks, *also) if task.name in known]
-        return Answer({name: known[name].task_state for name in names})
+        names = [task.name for task in (*tasks, *also) if task.name in self._known]
+        return Answer({name: self._known[name].task_state for name in names})
 
     def live_jobs(self, root: Path, submissions: Sequence[Submission]) -> list[str]:
         """Jobs that this process has queued. LedgerError if another process may have."""
         jobs = {row.job_id for row in submissions if row.job_id}
-        tasks = self._queue.tasks_of(jobs)
+        tasks = self._tasks_of(jobs)
         if not tasks:
             raise LedgerError(
                 f"{root}: no job of this sweep is in Slurm: its runs were made on this machine by"
@@ -123,8 +147,16 @@ class LocalEngine(Engine):
         return sorted({task.name.partition("_")[0] for task in tasks if task.task_state.alive})
 
     def cancel(self, jobs: Collection[str]) -> None:
-        """End the running task if it is one of theirs, and let none of the others start."""
-        self._queue.cancel(self._queue.tasks_of(jobs))
+        """End the running task if it is one of theirs, and let none of the others start; returns
+        when it is gone."""
+        tasks, thread = self._tasks_of(jobs), self._thread
+        for task in tasks:
+            task.cancelled.set()
+        while any(task.state == "RUNNING" for task in tasks) and thread and thread.is_alive():
+            time.sleep(_POLL_S)
+
+    def _tasks_of(self, jobs: Collection[str]) -> list[QueuedTask]:
+        return [task for name, task in self._known.items() if name.partition("_")[0] in jobs]
 
     def settle(self, ledger: Ledger) -> list[str]:
         """Kill what ranks are left, and make the record of each run that began and has no end."""
@@ -152,8 +184,8 @@ class LocalEngine(Engine):
         return left
 
     def idle(self) -> bool:
-        """Whether the queue is empty."""
-        return self._queue.idle()
+        """Whether nothing runs and nothing waits."""
+        return not any(task.task_state.alive for task in self._known.values())
 
     def pause_s(self, poll_s: float) -> float:
         """Looking costs nobody anything: often, whatever the profile says."""
@@ -312,56 +344,6 @@ class QueuedTask:
             return f"{self.mark}\n".encode() in read_regular(self.output)
         except OSError:
             return False
-
-
-class TaskQueue:
-    """Runs tasks in the order they came, one at a time, in a thread of this process."""
-
-    def __init__(self) -> None:
-        self._tasks: queue.Queue[QueuedTask] = queue.Queue()
-        self._thread: threading.Thread | None = None
-        self.known: dict[str, QueuedTask] = {}
-
-    def new_job(self) -> str:
-        """A job id that no other process on this machine has had."""
-        return f"{time.strftime('%m%d%H%M%S')}{os.getpid()}{len(self.known)}"
-
-    def put(self, task: QueuedTask) -> None:
-        """Queue a task; starts the thread with the first."""
-        self.known[task.name] = task
-        self._tasks.put(task)
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="mpiexec-queue", daemon=True)
-            self._thread.start()
-
-    def tasks_of(self, jobs: Collection[str]) -> list[QueuedTask]:
-        """The tasks of these jobs that this process has queued."""
-        return [task for name, task in self.known.items() if name.partition("_")[0] in jobs]
-
-    def idle(self) -> bool:
-        """Nothing runs and nothing waits."""
-        return not any(task.task_state.alive for task in self.known.values())
-
-    def cancel(self, tasks: Collection[QueuedTask]) -> None:
-        """Start none of these tasks, and end the one that runs; returns when it is gone."""
-        for task in tasks:
-            task.cancelled.set()
-        thread = self._thread
-        while any(task.state == "RUNNING" for task in tasks) and thread and thread.is_alive():
-            time.sleep(_POLL_S)
-
-    def _work(self) -> None:
-        while True:
-            task = self._tasks.get()
-            if task.cancelled.is_set():
-                task.state = "CANCELLED"
-                continue
-            task.state = "RUNNING"
-            # One that fails ends no other; an interrupt ends all that follow.
-            codes = [_start(run) for run in task.runs() if not task.cancelled.is_set()]
-            task.state = "FAILED" if any(codes) else "FINISHED"
-            if len(codes) < task.turns:
-                task.state = "CANCELLED"
 
 
 def _start(task: QueuedTask) -> int:

@@ -13,7 +13,7 @@ from queueing import NO_PYTHON
 from record_samples import a_run, a_sweep, begun, ended, ended_ok, opened, paths, without_end
 
 from dlperf_hpc.engines.epilogue import close, main
-from dlperf_hpc.engines.local import QueuedTask, TaskQueue, note
+from dlperf_hpc.engines.local import LocalEngine, QueuedTask, note
 from dlperf_hpc.engines.postmortem import explain, verdict_of_output
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import failures, layout
@@ -339,7 +339,7 @@ def test_an_output_that_is_a_link_is_not_written_to(root: Path) -> None:
     mine.write_text("mine\n")
     output.symlink_to(mine)
     epilogue = (sys.executable, "-m", "dlperf_hpc.engines.epilogue", str(root), ARRAY)
-    queue = TaskQueue()
+    queue = LocalEngine()
     task = QueuedTask("100_0", ["touch", str(root / "ran")], os.environ, output, 60, epilogue)
     queue.put(task)
     deadline = time.monotonic() + 60
@@ -351,7 +351,7 @@ def test_an_output_that_is_a_link_is_not_written_to(root: Path) -> None:
 
 @pytest.mark.processes
 def test_the_local_queue_goes_on_behind_an_epilogue_that_cannot_start(root: Path) -> None:
-    queue, output = TaskQueue(), root / layout.JOBS / "100_0.out"
+    queue, output = LocalEngine(), root / layout.JOBS / "100_0.out"
     tasks = [
         QueuedTask(f"100_{index}", ["true"], os.environ, output, 60, epilogue)
         for index, epilogue in enumerate((["/no/such/python"], ["true"]))

@@ -13,7 +13,7 @@ from record_samples import SWEEP, a_run, a_sweep, begun, ended, ended_ok, opened
 
 from dlperf_hpc.cli import submission as told
 from dlperf_hpc.engines import epilogue, suspects
-from dlperf_hpc.engines.local import QueuedTask, TaskQueue
+from dlperf_hpc.engines.local import LocalEngine, QueuedTask
 from dlperf_hpc.engines.postmortem import explain
 from dlperf_hpc.engines.suspects import suspect_nodes
 from dlperf_hpc.model.case import Run
@@ -314,7 +314,7 @@ def test_a_second_fault_is_added_and_the_first_stays(tmp_path: Path) -> None:
 @pytest.mark.processes
 def test_the_local_queue_starts_no_rank_of_it(tmp_path: Path) -> None:
     marker, ran = tmp_path / "marker", tmp_path / "ran"
-    queue = TaskQueue()
+    queue = LocalEngine()
     for name, code in (("1_0", 0), ("1_1", 1)):
         marker.write_text("")
         argv = ["sh", "-c", f"echo {name} >>{ran}"]
