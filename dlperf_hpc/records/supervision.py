@@ -17,7 +17,7 @@ import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from dlperf_hpc.files import dump_json, open_append, open_regular, read_regular, write_once
 from dlperf_hpc.model.case import Measure, known_fields
@@ -35,15 +35,13 @@ ANEW = (
     " fit read.line too: give it a pattern that training's lines alone fit, with a group epoch"
 )
 """Why a window is not whole of which the program may have printed each iteration."""
-_STOP = "stop.json"
 _ITERATION = "begun"  # the name of a file that earlier versions write too
-_PORT = "port.json"
 _PACKAGES = "packages.json"
 _PIECE = 1 << 20
 _MOST_BYTES = 1 << 16  # of a file of these
 _MOST_OF_PACKAGES = 1 << 20
 _SILENT_S = 5.0
-_Note = TypeVar("_Note")
+_Note = TypeVar("_Note", "Ending", "Stop", "Port")
 
 
 @dataclass(frozen=True)
@@ -88,15 +86,15 @@ class Ending:
     timed_from: float | None = None
     timed_until: float | None = None
 
+    @property
+    def file(self) -> str:
+        """The name of its file."""
+        return f"rank{self.rank}.end.json"
+
 
 def lines_of(folder: Path, rank: int) -> Path:
     """Where the supervisor of a rank but 0 writes its program's lines."""
     return folder / f"rank{rank}.out"
-
-
-def leave_ending(folder: Path, ending: Ending) -> None:
-    """Say how this supervisor's child ended."""
-    write_once(folder / f"rank{ending.rank}.end.json", dump_json(asdict(ending)))
 
 
 def read_endings(folder: Path) -> list[Ending]:
@@ -120,40 +118,34 @@ def window_of(endings: Sequence[Ending]) -> tuple[float, float] | None:
 class Stop:
     """A supervisor's request to all: end the program because of ``why``, from ``time`` (UTC) on."""
 
+    file: ClassVar[str] = "stop.json"
     why: str
     rank: int
     time: str
 
 
-def ask_to_stop(folder: Path, stop: Stop) -> None:
-    """Leave the word for all supervisors; the first one stays."""
-    write_once(folder / _STOP, dump_json(asdict(stop)))
-
-
-def read_stop(folder: Path) -> Stop | None:
-    """The first request, None while there is none."""
-    return _read(folder / _STOP, Stop)
-
-
 @dataclass(frozen=True)
 class Port:
-    """The second try's port, named by the supervisor of ``rank``, of whose program, or on whose
-    node, ``taken`` was: that of the first try."""
+    """A request to all to start their programs again, at the second try's port, named by the
+    supervisor of ``rank``, of whose program, or on whose node, ``taken`` was: that of the first
+    try."""
 
+    file: ClassVar[str] = "port.json"
     port: int
     rank: int
     host: str
     taken: int
 
 
-def name_port(folder: Path, port: Port) -> None:
-    """Ask all supervisors to start their programs again at another port; the first one stays."""
-    write_once(folder / _PORT, dump_json(asdict(port)))
+def leave(folder: Path, note: Ending | Stop | Port) -> None:
+    """Leave a note in an attempt's directory for all supervisors and the epilogue; of each request,
+    and of each rank's ending, the first one stays."""
+    write_once(folder / note.file, dump_json(asdict(note)))
 
 
-def read_port(folder: Path) -> Port | None:
-    """The port that was named, None while none is."""
-    return _read(folder / _PORT, Port)
+def read(folder: Path, kind: type[_Note]) -> _Note | None:
+    """The first request of a kind (:class:`Stop` or :class:`Port`), None while there is none."""
+    return _read(folder / str(kind.file), kind)
 
 
 def note_iteration(folder: Path) -> None:

@@ -352,11 +352,11 @@ class ProgramWatch:
         """Ask all supervisors, this one among them, to end the program."""
         ahead_s = _AHEAD_S * (why == WINDOW and not self.alone)
         stop = Stop(why, self.output.rank, utc(time.time() + ahead_s))
-        supervision.ask_to_stop(self.folder, stop)
+        supervision.leave(self.folder, stop)
         self._obey()
 
     def _obey(self) -> None:
-        stop = supervision.read_stop(self.folder)
+        stop = supervision.read(self.folder, Stop)
         if stop is None:
             if self._another_port_is_named():
                 self._end(PORT, "", _GRACE_OUTSIDE_S)
@@ -474,17 +474,17 @@ class ProgramWatch:
         other = another_port(self.launch)
         if other is not None:
             named = Port(other, self.output.rank, socket.gethostname(), self.port)
-            supervision.name_port(self.folder, named)
+            supervision.leave(self.folder, named)
         return self._another_port_is_named()
 
     def _another_port_is_named(self) -> bool:
-        return not self.last and supervision.read_port(self.folder) is not None
+        return not self.last and supervision.read(self.folder, Port) is not None
 
     def _was_ended_behind_window(self, died: str) -> bool:
         """Whether all were to be ended behind the window when this one died, perhaps of that."""
         deadline = time.monotonic() + (0 if self.alone else 2 * _LOOK_S)
         while True:
-            stop = supervision.read_stop(self.folder)
+            stop = supervision.read(self.folder, Stop)
             known = stop is not None or self._another_port_is_named()
             if known or time.monotonic() >= deadline:
                 return stop is not None and stop.why == WINDOW and stop.time <= died

@@ -224,7 +224,7 @@ class Supervisor:
 
     def _port(self, attempt: Attempt) -> tuple[int, bool]:
         """The port of the next try, and whether that is the last one."""
-        named = supervision.read_port(attempt.paths.supervised(attempt.number))
+        named = supervision.read(attempt.paths.supervised(attempt.number), Port)
         if named is None:
             return launching.port_of(attempt.launch), False
         if self.rank == 0:
@@ -285,7 +285,7 @@ class Supervisor:
             timed_from=timed_from,
             timed_until=timed_until,
         )
-        supervision.leave_ending(folder, ending)
+        supervision.leave(folder, ending)
         self._together(attempt, folder)
         self._log_gpus(attempt, folder)
         return 0
@@ -329,7 +329,7 @@ class Supervisor:
             with contextlib.suppress(OSError):  # it is printed at least
                 leave_failure(self.attempt, failure)
                 # Not every launcher ends the others when one has failed.
-                supervision.ask_to_stop(folder, Stop(FAILED, self.rank, utc()))
+                supervision.leave(folder, Stop(FAILED, self.rank, utc()))
         return 1
 
 
@@ -342,4 +342,4 @@ def _look_at_port(attempt: Attempt) -> None:
     if other is None:
         raise RunError(f"port {taken}, at which the ranks were to meet, is taken on this node")
     named = Port(other, 0, socket.gethostname(), taken)
-    supervision.name_port(attempt.paths.supervised(attempt.number), named)
+    supervision.leave(attempt.paths.supervised(attempt.number), named)

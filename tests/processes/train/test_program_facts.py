@@ -105,10 +105,10 @@ def test_another_port_is_named_where_the_first_is_taken(tmp_path: Path) -> None:
     _look_at_port(attempt)
     taken = launching.port_of(attempt.launch)
     if launching.is_free(taken):
-        assert supervision.read_port(folder) is None
+        assert supervision.read(folder, supervision.Port) is None
     with socket.create_server(("", taken)):
         _look_at_port(attempt)
-        named = supervision.read_port(folder)
+        named = supervision.read(folder, supervision.Port)
         assert named is not None and (named.rank, named.taken) == (0, taken)
         assert named.port != taken and launching.is_free(named.port)
 
@@ -122,5 +122,5 @@ def test_a_records_codes_are_those_of_all_ranks(tmp_path: Path) -> None:
     supervision.leave_packages(folder, {"torch": "2"})
     told = {"program": {"codes": [None, -11]}, "packages": {"torch": "2"}}
     assert supervision.detail(attempt) == told
-    supervision.leave_ending(folder, supervision.Ending(0, "n1", 0))
+    supervision.leave(folder, supervision.Ending(0, "n1", 0))
     assert supervision.detail(attempt)["program"] == {"codes": [0, -11]}

@@ -19,7 +19,7 @@ from dlperf_hpc.model.case import Case, Measure, Topology
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import WINDOW, Signs, Verdict
 from dlperf_hpc.records.lines import utc
-from dlperf_hpc.records.supervision import Ending, Stop, ask_to_stop, judged, silent
+from dlperf_hpc.records.supervision import Ending, Stop, judged, leave, silent
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.sweepfile.readtable import ReadTable
 from dlperf_hpc.train.program import child as watch
@@ -423,7 +423,7 @@ def test_an_end_that_came_before_our_signal_is_the_programs_own(tmp_path: Path, 
         tmp_path, output, 60.0, "1_0.0", 1, True,
     )  # fmt: skip
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
-    ask_to_stop(tmp_path, Stop("window", 0, utc(time.time() + 60)))
+    leave(tmp_path, Stop("window", 0, utc(time.time() + 60)))
     follower._obey()
     end = follower.until_end()
     assert (end.code, end.why, end.status) == (code, "", Status.FAILED if code else None)
