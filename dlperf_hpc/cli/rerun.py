@@ -232,11 +232,16 @@ def _arrays(
 
 def _excluded(arguments: argparse.Namespace, ledger: Ledger) -> str:
     """The nodes that are left out; says why, where they are found by the runs."""
+    from dlperf_hpc.analysis.slow_nodes import examine
     from dlperf_hpc.engines.suspects import suspect_nodes
+    from dlperf_hpc.records.collect import full_results
 
     if arguments.exclude_nodes != "auto":
         return str(arguments.exclude_nodes)
-    found = suspect_nodes(ledger)
+    results = full_results(ledger.root).results
+    slow = f"its runs are slow: see `dlperf nodes {messages.shortest(ledger.root)}`"
+    found = dict.fromkeys(examine([results]).slow_nodes, slow)
+    found |= suspect_nodes(ledger, results)
     for name, why in sorted(found.items()):
         messages.say(f"leaving out {name}: {why}")
     return ",".join(sorted(found))

@@ -1,5 +1,4 @@
-"""What runs are kept from: environments that cannot run them, and nodes on which they died or are
-slower than elsewhere.
+"""What runs are kept from: environments that cannot run them, and nodes on which they died.
 
 An environment that failed once fails every run: the rest of its runs is held back. Who writes a
 run's record asks :func:`learn` whether the run died of its environment; then a marker lies in the
@@ -17,7 +16,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from dlperf_hpc.engines import get_engine
@@ -26,7 +24,7 @@ from dlperf_hpc.files import open_regular
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout, quarantine
-from dlperf_hpc.records.collect import Files, full_results
+from dlperf_hpc.records.collect import Files
 from dlperf_hpc.records.failures import HARDWARE, LAUNCHER, Verdict, recorded, with_codes
 from dlperf_hpc.records.ledger import Ledger, bound_array
 from dlperf_hpc.records.manifest import Manifest
@@ -38,8 +36,6 @@ _WORLD = re.compile(rb"^dlperf \S+ world ", re.MULTILINE)  # an event once the s
 _HEAD_BYTES = 1 << 16
 _SAID_BY_SRUN = re.compile(r"srun: error: ([A-Za-z0-9_.-]+(?:\[[0-9,-]+\])?): tasks? ")
 _LONGEST = 400  # of a reason that every run held back repeats
-_SLOW = 0.02  # a node's runs must be slower than this, as a median over cases, to be called slow
-_MIN_RUNS = 3
 _DEATHS = (Status.FAILED, Status.NODE_FAILED, Status.OUT_OF_MEMORY, Status.TIMEOUT)
 
 
@@ -129,20 +125,18 @@ def main(argv: list[str]) -> int:
         return 1
 
 
-def suspect_nodes(ledger: Ledger) -> dict[str, str]:
-    """Nodes and why. A node is suspected of deaths if more of its runs died than ended ok; of
-    being slow if in at least 3 runs the median of (samples/s / median of the case) is over 2 %
-    below 1 (a one-way fit of node effects on ratios; Tukey's median polish without iteration). What
-    an environment lacks is no node's fault, unless it was seen on this node alone and is not a
-    module that is missing. Where a device broke, one run is enough."""
-    ended = [(each, _verdict(ledger, each)) for each in full_results(ledger.root).results]
+def suspect_nodes(ledger: Ledger, results: Iterable[RunResult]) -> dict[str, str]:
+    """Nodes and why, by how all runs of the sweep ended. A node is suspected if more of its runs
+    died than ended ok. What an environment lacks is no node's fault, unless it was seen on this
+    node alone and is not a module that is missing. Where a device broke, one run is enough."""
+    ended = [(each, _verdict(ledger, each)) for each in results]
     broken = {
         host: f"a device broke: {verdict.reason}"
         for _, verdict in ended
         if verdict.cause == HARDWARE
         for host in verdict.hosts
     }
-    return {**_slow([result for result, _ in ended]), **_deadly(ledger, ended), **broken}
+    return {**_deadly(ledger, ended), **broken}
 
 
 def _verdict(ledger: Ledger, result: RunResult) -> Verdict:
@@ -196,19 +190,3 @@ def _hosts(result: RunResult) -> list[str]:
     world = result.facts.get("world", {})
     hosts = world.get("hosts", []) if isinstance(world, dict) else []
     return list(map(str, hosts))
-
-
-def _slow(results: Iterable[RunResult]) -> dict[str, str]:
-    measured = [(each, rate) for each in results if (rate := each.samples_per_s) is not None]
-    rates, shares = defaultdict(list), defaultdict(list)
-    for result, rate in measured:
-        rates[result.run.case.id].append(rate)
-    for result, rate in measured:
-        for host in _hosts(result):
-            shares[host].append(rate / median(rates[result.run.case.id]))
-    slow = {host: median(each) for host, each in shares.items() if len(each) >= _MIN_RUNS}
-    return {
-        host: f"its runs are {100 * (1 - share):.1f} % below the median of their cases"
-        for host, share in slow.items()
-        if share < 1 - _SLOW
-    }

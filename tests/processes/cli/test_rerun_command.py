@@ -16,6 +16,7 @@ from dlperf_hpc.cli import rerun
 from dlperf_hpc.engines.suspects import suspect_nodes
 from dlperf_hpc.model.case import Run
 from dlperf_hpc.model.result import Status
+from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import (
     FinalState,
@@ -248,15 +249,18 @@ def test_nodes_on_which_runs_died_or_were_slow(tmp_path: Path) -> None:
         else:
             ended_ok(tmp_path, run, seconds=0.05 * (1.1 if host in ("n2", "n4") else 1))
         on(tmp_path, run, host)
-    found = suspect_nodes(read_ledger(tmp_path))
-    assert found == {
-        "n2": "its runs are 9.1 % below the median of their cases",
-        "n3": "2 of 3 runs on it died",
-    }  # n4 was as slow, but twice only
+    code, out, err = command(tmp_path, "--dry-run", "--exclude-nodes", "auto")
+    assert code == 0 and "2 runs would start" in out
+    slow = f"its runs are slow: see `dlperf nodes {tmp_path}`"
+    assert [line for line in err.splitlines() if line.startswith("leaving out")] == [
+        f"leaving out n2: {slow}",
+        "leaving out n3: 2 of 3 runs on it died",
+        f"leaving out n4: {slow}",
+    ]
 
 
 def test_a_healthy_sweep_suspects_nobody(tmp_path: Path) -> None:
     a_sweep(tmp_path, [a_run(repeat=number) for number in range(1, 5)])
     for number in range(1, 5):
         ended_ok(tmp_path, a_run(repeat=number), seconds=0.05 + 1e-4 * number)
-    assert suspect_nodes(read_ledger(tmp_path)) == {}
+    assert suspect_nodes(read_ledger(tmp_path), full_results(tmp_path).results) == {}

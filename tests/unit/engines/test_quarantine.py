@@ -353,7 +353,7 @@ def test_no_node_is_blamed_for_its_environment(tmp_path: Path) -> None:
     for run, host in zip(runs[3:5], ("n2", "n3")):
         lacking(tmp_path, run, "gpu", host)
     lacking(tmp_path, runs[5], "interpreter", "n4")
-    assert suspect_nodes(read_ledger(tmp_path)) == {
+    assert suspect_nodes(read_ledger(tmp_path), full_results(tmp_path).results) == {
         "n1": "1 of 1 runs on it died",  # of what is no environment's
         "n4": "1 of 1 runs on it died",  # no other node lacks the interpreter
     }

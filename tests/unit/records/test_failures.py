@@ -23,6 +23,7 @@ from dlperf_hpc.logs.scan.scanner import scanner
 from dlperf_hpc.model.case import Measure
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import failures, layout, quarantine
+from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.failures import (
     CRASH,
     DEVICE_MEMORY,
@@ -227,7 +228,7 @@ def test_the_node_of_a_broken_device_is_named_and_left_out(first_task: Path, cap
     assert codes == {"status": "failed", "decided_by": SIGNS, "cause": HARDWARE,
                      "cause_hosts": ["n2"]}  # fmt: skip
     assert "Xid" in record["reason"] and "n2" in record["reason"]
-    assert list(suspect_nodes(read_ledger(first_task))) == ["n2"]
+    assert list(suspect_nodes(read_ledger(first_task), full_results(first_task).results)) == ["n2"]
     assert status_command([str(first_task), "--why", "1", "--offline"]) == 1
     assert "\n> signs " in capsys.readouterr().out
 
@@ -238,7 +239,7 @@ def test_a_rank_says_where_a_device_broke(first_task: Path) -> None:
     account = Failure(1, "n2", FAILED, f"rank 1 on n2: {XID}", "t", cause=HARDWARE)
     leave_failure(attempt, account)
     finish(attempt, FAILED, account.reason, detail=account.verdict.codes())
-    found = suspect_nodes(read_ledger(first_task))
+    found = suspect_nodes(read_ledger(first_task), full_results(first_task).results)
     assert list(found) == ["n2"] and "Xid" in found["n2"]
 
 
