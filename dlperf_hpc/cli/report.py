@@ -180,9 +180,8 @@ def _sweeps(found: Gathered) -> list[SweepSource]:
 
     made = []
     for name, sweep in found.sweeps.items():
-        if sweep.manifest is not None:
-            plan = _plan(sweep.manifest)
-            made.append(SweepSource(name, str(sweep.root), sweep.manifest.base, plan))
+        plan = _plan(sweep.manifest)
+        made.append(SweepSource(name, str(sweep.root), sweep.manifest.base, plan))
     return made
 
 

@@ -205,12 +205,12 @@ def standing_of(root: Path, collection: RunCollection) -> tuple[list[str], dict[
     from dlperf_hpc.records.ledger import read_ledger
 
     manifest, lines, values = collection.manifest, list[str](), dict[str, Any]()
-    if manifest is not None and manifest.budget_node_hours:
+    if manifest.budget_node_hours:
         from dlperf_hpc.engines.budget import usage
 
         used, budget = usage(read_ledger(root, []), collection), manifest.budget_node_hours
         lines, values = [f"budget: {used.text(budget)}"], {"budget": _values(used, budget)}
-    if manifest is not None and manifest.until:
+    if manifest.until:
         needs = needs_in(root, manifest.until)
         lines += [*_standing(needs, manifest.until), *_next(needs, manifest)]
         values["repeats"] = list(map(vars, needs))

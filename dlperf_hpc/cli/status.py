@@ -52,10 +52,9 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _as_json(collection: Collection) -> dict[str, Any]:
-    manifest = collection.manifest
     return {
         "root": str(collection.root),
-        "sweep": manifest and manifest.sweep,
+        "sweep": collection.manifest.sweep,
         "not_submitted": len(collection.unsubmitted),
         "counts": dict(Counter(result.status.value for result in collection.results)),
         "runs": [

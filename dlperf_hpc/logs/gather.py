@@ -148,7 +148,7 @@ def _gathered(
         known = sum(logs.formats.values())
         raise LedgerError(_nothing([*places], len(sources), known, unread))
     only_sweeps = [] if logs.results else sweeps
-    bases = {sweep.manifest.base for sweep in only_sweeps if sweep.manifest}
+    bases = {sweep.manifest.base for sweep in only_sweeps}
     return Gathered(
         results=tuple(results),
         unread=tuple(unread),
@@ -437,7 +437,7 @@ def read_sweeps(
                 raise
             damaged.append(str(error))
             continue
-        arrays = sweep.manifest.arrays if sweep.manifest else ()
+        arrays = sweep.manifest.arrays
         name = arrays[0].token if arrays else str(sweep.root)  # a copy has its original's tokens
         if (first := firsts.setdefault(name, sweep)) is not sweep:
             here, there = _as_given(root, places), _as_given(first.root, places)
@@ -480,7 +480,7 @@ def _named(sweep: Collection, name: str) -> Collection:
 
 def _names(sweeps: Sequence[Collection], places: Mapping[Path, Path]) -> list[str]:
     """The sweeps' names; of those that have one name as much of their paths as tells them apart."""
-    own = [sweep.manifest.sweep if sweep.manifest else "" for sweep in sweeps]
+    own = [sweep.manifest.sweep for sweep in sweeps]
     paths = [_as_given(sweep.root, places).absolute().parts for sweep in sweeps]
     names, length = own, 0
     while len(set(names)) < len(names) and length < max(map(len, paths)):

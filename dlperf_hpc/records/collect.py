@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from dlperf_hpc.errors import ABSENT, LedgerError, LogError, below, raising
+from dlperf_hpc.errors import ABSENT, LogError, raising
 from dlperf_hpc.model.case import RunFacts
 from dlperf_hpc.model.result import RunResult, Status
-from dlperf_hpc.records import layout
 from dlperf_hpc.records.layout import RunPaths
 from dlperf_hpc.records.ledger import Ledger, Task, read_ledger
 from dlperf_hpc.records.lines import LogLine
@@ -39,13 +38,13 @@ class RunJob:
 
 @dataclass(frozen=True)
 class Collection:
-    """What a directory holds: its manifest if any, results, and files that could not be read.
+    """What a sweep's directory holds: manifest, results, and files that could not be read.
     ``unsubmitted`` are the ids of pending runs without a job. ``report_job`` says how the job
     stands that reports at the end, '' if there is none. ``jobs`` has the latest job of each run
     that was submitted, by the run's id."""
 
     root: Path
-    manifest: Manifest | None
+    manifest: Manifest
     results: tuple[RunResult, ...]
     unreadable: tuple[str, ...] = ()
     unsubmitted: frozenset[str] = frozenset()
@@ -223,58 +222,15 @@ def _end_of(log: Path) -> tuple[Status, str]:
     return _recorded(record)
 
 
-def _logs_below(root: Path, bad: list[str]) -> Iterator[Path]:
-    """Logs, but for those of earlier attempts and what is not ours in jobs/."""
-
-    def unread(error: OSError) -> None:
-        bad.append(f"{error.filename}: cannot be read: {error.strerror}")
-
-    for folder, folders, names in os.walk(root, onerror=unread):
-        folders[:] = sorted(set(folders) - {layout.ATTEMPTS, layout.JOBS})
-        yield from (Path(folder, name) for name in sorted(names) if name.endswith(".log"))
-
-
-def _loose_logs(root: Path) -> tuple[dict[str, RunResult], list[str]]:
-    """Logs below a directory without a manifest: they name their own run and case."""
-    results: dict[str, RunResult] = {}
-    bad: list[str] = []
-    for path in _logs_below(root, bad):
-        try:
-            result = reconcile(result_of_log(path))
-        except LogError as error:
-            bad.append(str(error))
-            continue
-        if result.run.id in results:
-            bad.append(f"{path}: the same run as {results[result.run.id].log}; the first counts")
-        else:
-            results[result.run.id] = result
-    return results, bad
-
-
-def _ledger_if_any(root: Path, damaged: list[str]) -> Ledger | None:
-    if not os.path.isdir(root):  # which never raises
-        raise LedgerError(f"{root}: no such directory; give one that a sweep made (logs/<sweep>)")
-    if not os.path.lexists(root / layout.MANIFEST):
-        return None
-    return read_ledger(root, damaged)
-
-
 def full_results(root: Path) -> Collection:
-    """Read a sweep's directory, or any of our logs, whole. LedgerError if there is nothing."""
+    """Read a sweep's directory, its logs whole. LedgerError if there is no sweep."""
     bad: list[str] = []
-    ledger = _ledger_if_any(root, bad)
-    if ledger is not None:
-        tasks, words = ledger.tasks(), ledger.last_words()
-        results = [
-            _full(run, root, tasks.get(run.id), words.get(run.id), bad)
-            for run in ledger.manifest.runs
-        ]
-        return Collection(root, ledger.manifest, tuple(results), tuple(bad))
-    loose, unread = _loose_logs(root)
-    if not loose:
-        listed = below(unread, 10)
-        raise LedgerError(f"{root}: no {layout.MANIFEST} and no log of this tool below it{listed}")
-    return Collection(root, None, tuple(loose.values()), tuple(unread))
+    ledger = read_ledger(root, bad)
+    tasks, words = ledger.tasks(), ledger.last_words()
+    results = [
+        _full(run, root, tasks.get(run.id), words.get(run.id), bad) for run in ledger.manifest.runs
+    ]
+    return Collection(root, ledger.manifest, tuple(results), tuple(bad))
 
 
 class Files:

@@ -25,8 +25,10 @@ from record_samples import (
 from report_samples import case
 
 from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.logs.gather import gather
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.model.result import RunResult, Status
-from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import Collection, full_results, quick_results
 from dlperf_hpc.records.ledger import read_ledger
 from dlperf_hpc.records.manifest import FinalState, Submission, add_final_states, add_submission
@@ -320,7 +322,6 @@ def test_earlier_attempts_are_not_counted(root: Path) -> None:
     result = ended_ok(root, RUN, launch="2_0.0")
     assert result.attempt == 2
     assert len(list(root.rglob("*.log"))) == 2
-    (root / layout.MANIFEST).unlink()
     assert full_results(root).results == (result,)
 
 
@@ -355,12 +356,12 @@ def test_logs_alone_give_the_same_numbers(tmp_path: Path) -> None:
     before = sweep_of_four(root)
     for path in [*root.rglob("*.json"), *root.rglob("*.jsonl")]:
         path.unlink()
-    collection = full_results(root)
-    assert collection.manifest is None
-    assert {r.run.id: r.samples_per_s for r in collection.results} == before
-    assert [r.status for r in collection.results].count(Status.FAILED) == 1
-    with pytest.raises(LedgerError, match="not a sweep's directory"):
-        quick(root)
+    found = gather([root], rule(), {}, ScanCache(None))
+    assert {r.run.id: r.samples_per_s for r in found.results} == before
+    assert [r.status for r in found.results].count(Status.FAILED) == 1
+    for read in BOTH:
+        with pytest.raises(LedgerError, match="not a sweep's directory"):
+            read(root)
 
 
 @both
@@ -376,38 +377,14 @@ def test_a_directory_that_was_moved(tmp_path: Path, read: Callable[[Path], Colle
     assert not (tmp_path / "here").exists()
 
 
-def test_the_same_run_twice_is_told(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        ended_ok(tmp_path / name, RUN)
-    collection = full_results(tmp_path)
-    result = only(collection)
-    assert Path(result.log).relative_to(tmp_path).parts[0] == "a"
-    assert len(collection.unreadable) == 1 and "the same run as" in collection.unreadable[0]
-
-
-def test_loose_logs_that_cannot_be_read_are_told(tmp_path: Path) -> None:
-    ended_ok(tmp_path, RUN)
+@both
+def test_directories_with_nothing_in_them(
+    tmp_path: Path, read: Callable[[Path], Collection]
+) -> None:
     (tmp_path / "foreign.log").write_text("hello\n")
-    (tmp_path / "gone.log").symlink_to(tmp_path / "nowhere")
-    (tmp_path / layout.JOBS).mkdir()
-    (tmp_path / layout.JOBS / "12_0.log").write_text("srun: ...\n")
-    collection = full_results(tmp_path)
-    assert only(collection).status is Status.OK
-    assert [line.split(": ")[0] for line in collection.unreadable] == [
-        str(tmp_path / "foreign.log"),
-        str(tmp_path / "gone.log"),
-    ]
-
-
-def test_directories_with_nothing_in_them(tmp_path: Path) -> None:
-    with pytest.raises(LedgerError, match=r"no manifest\.json and no log of this tool below it$"):
-        full_results(tmp_path)
-    (tmp_path / "foreign.log").write_text("hello\n")
-    with pytest.raises(LedgerError, match=r"below it\n  .*foreign\.log: no 'dlperf"):
-        full_results(tmp_path)
-    for root in (tmp_path / "nowhere", tmp_path / "foreign.log"):
-        with pytest.raises(LedgerError, match="no such directory"):
-            full_results(root)
+    for root in (tmp_path, tmp_path / "nowhere", tmp_path / "foreign.log"):
+        with pytest.raises(LedgerError, match=f"^{root}: "):
+            read(root)
 
 
 def test_a_run_stands_where_its_last_attempt_does(root: Path) -> None:

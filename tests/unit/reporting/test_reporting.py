@@ -23,6 +23,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from places import ROOT
+from record_samples import a_run, manifest
 from report_samples import bad, case, external, ok, oks, tokens, window
 
 from dlperf_hpc.analysis.flags import FLAGS
@@ -43,6 +44,8 @@ from dlperf_hpc.reporting.writers.markdown import markdown as markdown_of
 EVIL = "\x1b[31mRuntimeError\x1b[0m: [red]a|b[/red] <script> `x` $y$ *z*\nsecond\tline \x07\u202e!"
 SHOWN = "RuntimeError: [red]a|b[/red] <script> `x` $y$ *z* / second line \\x07\\u202e!"
 FILES = ["speedup.csv", "runs.csv", "report.json", "report.md", "speedup.png", "report.html"]
+
+PLAN = manifest([a_run()])
 
 
 def sweep() -> list[RunResult]:
@@ -491,12 +494,12 @@ def test_printed_report_and_status(capsys: pytest.CaptureFixture[str]) -> None:
     assert "quick [sweep]" in text
     assert "QOSMaxNodePerUser" in text
     failed = [bad(case(), n, Status.FAILED, f"cause {n}.") for n in range(1, 26)]
-    print_status(Collection(Path("x"), None, (*oks(case("1n8g"), 5), *failed)), "logs/x")
+    print_status(Collection(Path("x"), PLAN, (*oks(case("1n8g"), 5), *failed)), "logs/x")
     text = capsys.readouterr().out
     assert "cause 20." in text
     assert "cause 21." not in text
     assert "and 5 more; --json shows them all" in text
-    print_status(Collection(Path("x"), None, ()), "logs/x")
+    print_status(Collection(Path("x"), PLAN, ()), "logs/x")
     assert "topology" in capsys.readouterr().out
 
 
@@ -527,7 +530,7 @@ def test_why_runs_wait_is_grouped_with_what_to_do(
         *(replace(lost, run=Run(case("4n8g"), n), reason=f"cause {n}") for n in range(1, 31)),
     ]
     missing = frozenset(result.run.id for result in results[:2])
-    print_status(Collection(Path("x"), None, tuple(results), unsubmitted=missing), "logs/[x]")
+    print_status(Collection(Path("x"), PLAN, tuple(results), unsubmitted=missing), "logs/[x]")
     text = capsys.readouterr().out
     lines = [line.split() for line in text.splitlines()]
     assert ["topology", "not", "submitted", "pending", "unknown", "all"] in lines
