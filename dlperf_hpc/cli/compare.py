@@ -66,12 +66,7 @@ def _parser() -> argparse.ArgumentParser:
         " has the case, B does not, or not in the same unit)"
     )
     add("--fail-on", default="slower", metavar="WHAT,...", help=fail_on)
-    options.add_files(
-        made,
-        markdown="also write the tables to this file",
-        html="also write a page to look at, offline",
-        junit="also write a JUnit file: a test for each case",
-    )
+    options.add_files(made)
     options.add_json(made, "the comparison")
     options.add_external_options(made, accelerator=False)
     return made

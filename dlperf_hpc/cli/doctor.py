@@ -154,24 +154,16 @@ def check(manifest: Manifest, site: Site, logs: Path, as_json: bool = False) -> 
     return _answer(Question(engine, site, logs, manifest, progress=show_wait), as_json)
 
 
-def _follow(question: Question, quiet: bool) -> tuple[list[CheckResult], Any]:
-    """Every result, and the rows of nodes or of collectives; each is printed as it comes."""
+def _answer(question: Question, as_json: bool) -> int:
     from dlperf_hpc.doctor.examine import examine
 
     results: list[CheckResult] = []
-    checks = examine(question)
-    while True:
-        try:
-            results.append(next(checks))
-        except StopIteration as end:
-            return results, end.value
-        if not quiet:
+    rows: list[dict[str, Any]] = []  # of nodes or of collectives
+    for result in examine(question, rows):
+        results.append(result)
+        if not as_json:
             show_wait("")
-            print(results[-1].line(), flush=True)
-
-
-def _answer(question: Question, as_json: bool) -> int:
-    results, rows = _follow(question, as_json)
+            print(result.line(), flush=True)
     counts = Counter(result.grade for result in results)
     if as_json:
         show_wait("")

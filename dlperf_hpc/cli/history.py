@@ -45,12 +45,7 @@ def _parser() -> argparse.ArgumentParser:
         " faster or drift)"
     )
     add("--fail-on", default="nothing", metavar="WHAT,...", help=fail_on)
-    options.add_files(
-        made,
-        markdown="also write the tables to this file",
-        html="also write a page to look at, offline",
-        junit="also write a JUnit file: a test for each case",
-    )
+    options.add_files(made)
     options.add_json(made, "the history")
     options.add_external_options(made, accelerator=False)
     return made

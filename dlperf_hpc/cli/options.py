@@ -379,9 +379,16 @@ def sweeps(arguments: argparse.Namespace) -> Iterator[tuple[Path, Sequence[RunRe
             say(f"not read: {error}")
 
 
-def add_files(made: argparse.ArgumentParser, **helps: str) -> None:
+_FILES = {
+    "markdown": "also write the tables to this file",
+    "html": "also write a page to look at, offline",
+    "junit": "also write a JUnit file: a test for each case",
+}
+
+
+def add_files(made: argparse.ArgumentParser) -> None:
     """``--NAME FILE`` for each file that :func:`write_files` may write."""
-    for name, what in helps.items():
+    for name, what in _FILES.items():
         made.add_argument(f"--{name}", type=Path, metavar="FILE", help=what)
 
 

@@ -10,7 +10,6 @@ from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from dlperf_hpc.doctor import job, measurements
 from dlperf_hpc.doctor.diagnosis import interpret
@@ -34,10 +33,10 @@ from dlperf_hpc.sweepfile.programs import LOCAL_RANKS
 _RANKS = 2  # per node, where no sweep says how many
 
 
-def examine(question: Question) -> measurements.Results:
-    """Every result there is; returns a row for each node where nodes are measured one by one, or
-    for each size where collectives are. Nothing of the short jobs is left behind, unless one
-    failed."""
+def examine(question: Question, rows: measurements.Rows) -> Iterator[CheckResult]:
+    """Every result there is; adds to ``rows`` one for each node where nodes are measured one by
+    one, or for each size where collectives are. Nothing of the short jobs is left behind, unless
+    one failed."""
     engine, manifest = question.engine, question.manifest
     capacity = yield from engine.examine(question.site, question.arrays, question.root)
     if manifest is not None:
@@ -45,25 +44,26 @@ def examine(question: Question) -> measurements.Results:
         yield from examine_programs(manifest, question.site, graded)
     targets = _targets(question, capacity) if capacity else []
     if not capacity or not targets:
-        return []
+        return
     torch = ("torch",) * (capacity.gpus > 0)  # is imported where there are GPUs
     if question.collectives_s:
         limit_s = min(LIMIT_S, capacity.limit_s or LIMIT_S)
         targets = [each for t in targets for each in _with_collectives(question, t, torch, limit_s)]
     if question.collectives_s or not (question.pairs or question.all_nodes):
-        return (yield from _in_directory(question, partial(_tried, question, targets)))
+        yield from _in_directory(question, partial(_tried, question, targets, rows))
+        return
     try:
         nodes = engine.nodes(question.site, question.among)
     except SiteError as error:
         yield CheckResult("FAIL", "nodes to measure", str(error))
-        return []
+        return
     if nodes is None:
         seen = f"{engine.title} has one machine: there are no nodes to tell apart"
         yield CheckResult("FAIL", "nodes to measure", seen, "run it on a login node of Slurm")
-        return []
+        return
     target = replace(targets[0], steps=True, modules=torch)
     measured = measurements.pairs if question.pairs else measurements.all_nodes
-    return (yield from _in_directory(question, partial(measured, question, target, nodes)))
+    yield from _in_directory(question, partial(measured, question, target, nodes, rows))
 
 
 def _with_collectives(
@@ -121,8 +121,8 @@ def local_ranks(trial: Trial) -> Iterator[CheckResult]:
 
 
 def _in_directory(
-    question: Question, of: Callable[[Path], measurements.Results]
-) -> measurements.Results:
+    question: Question, of: Callable[[Path], Iterator[CheckResult]]
+) -> Iterator[CheckResult]:
     """What the short jobs tell, in a directory that stays only if something failed."""
     logs = question.logs.absolute()
     new = [path for path in (logs, *logs.parents) if not path.exists()]
@@ -135,21 +135,14 @@ def _in_directory(
         to_do = "give a directory that login and compute nodes share and can write with --logs"
         yield CheckResult("FAIL", "log directory", seen, to_do)
         yield CheckResult("skipped", "jobs", "no directory for what they would find")
-        return []
+        return
     failed = False
     try:
-        results = of(root)
-        while True:
-            try:
-                result = next(results)
-            except StopIteration as end:
-                rows: list[dict[str, Any]] = end.value
-                break
+        for result in of(root):
             failed |= result.grade == "FAIL"
             yield result
         if failed:
             yield CheckResult("ok", "kept", f"scripts and output of the short jobs: {root}")
-        return rows
     finally:
         if not failed:
             shutil.rmtree(root, ignore_errors=True)
@@ -158,7 +151,9 @@ def _in_directory(
                     path.rmdir()
 
 
-def _tried(question: Question, targets: Sequence[Target], root: Path) -> measurements.Results:
+def _tried(
+    question: Question, targets: Sequence[Target], rows: measurements.Rows, root: Path
+) -> Iterator[CheckResult]:
     """All are submitted at once: they may have to queue."""
     trials: list[Trial] = []
     try:
@@ -170,13 +165,11 @@ def _tried(question: Question, targets: Sequence[Target], root: Path) -> measure
             except OSError as error:
                 seen = f"{root}: {error.strerror}"
                 yield CheckResult("FAIL", "log directory", seen, "", target.environment)
-        rows = []
         for trial in job.watch(trials, question):
             yield from interpret(trial)
             yield from local_ranks(trial)
             if trial.target.collectives_s:
                 yield from measurements.collective_checks(trial)
                 rows += measurements.collective_rows(trial)
-        return rows
     finally:
         job.cancel(trials)

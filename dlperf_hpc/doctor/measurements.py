@@ -16,7 +16,7 @@ from __future__ import annotations
 import re
 import statistics
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -123,7 +123,7 @@ def _limit(values: Sequence[float], share: float, mads: float) -> tuple[float, f
     return centre, centre - max(share * centre, mads * mad)
 
 
-Results = Generator[CheckResult, None, list[dict[str, Any]]]
+Rows = list[dict[str, Any]]
 _WAVE = 32  # jobs at a time
 _LEAVE_OUT = "leave it out (exclude in the site profile), and tell the administrators"
 
@@ -150,16 +150,18 @@ class _NodeFacts:
         return steps + rate
 
 
-def pairs(question: Question, target: Target, nodes: Nodes, root: Path) -> Results:
+def pairs(
+    question: Question, target: Target, nodes: Nodes, rows: Rows, root: Path
+) -> Iterator[CheckResult]:
     """Rounds of jobs on two nodes each; a result for each pair, then one for each node and link
-    that is not well. Returns a row for each node."""
+    that is not well. Adds a row for each node."""
     rounds = question.pairs
     planned = rounds_of(nodes.idle, rounds)
     yield from _left_out(nodes)
     if len(nodes.idle) < FEWEST:
         seen = f"{number_of(len(nodes.idle), 'idle node')}: one cannot be told from the other"
         yield CheckResult("skipped", "pairs", seen, f"{FEWEST} or more are needed")
-        return []
+        return
     if len(planned) < rounds:
         seen = f"{len(nodes.idle)} nodes have {len(planned)} rounds, not {rounds}"
         yield CheckResult("ok", "pairs", seen)
@@ -177,11 +179,13 @@ def pairs(question: Question, target: Target, nodes: Nodes, root: Path) -> Resul
                 table[node].pairs += 1
                 table[node].take(pairing.ms.get(node), pairing.gb_per_s)
     yield from _judged(judge(found), table)
-    return _rows(table, nodes)
+    rows += _rows(table, nodes)
 
 
-def all_nodes(question: Question, target: Target, nodes: Nodes, root: Path) -> Results:
-    """A job on each idle node, in waves; a result for each node. Returns a row for each node."""
+def all_nodes(
+    question: Question, target: Target, nodes: Nodes, rows: Rows, root: Path
+) -> Iterator[CheckResult]:
+    """A job on each idle node, in waves; a result for each node. Adds a row for each node."""
     yield from _left_out(nodes)
     table = {node: _NodeFacts() for node in nodes.idle}
     for (node,), trial in _wave(question, target, root, [(node,) for node in nodes.idle]):
@@ -194,7 +198,7 @@ def all_nodes(question: Question, target: Target, nodes: Nodes, root: Path) -> R
     speeds = {node: [1 / seen.steps_ms] for node, seen in table.items() if seen.steps_ms}
     rates = {node: [seen.gb_per_s] for node, seen in table.items() if seen.gb_per_s}
     yield from _judged([*slow_nodes(speeds, "steps"), *slow_nodes(rates, "all-reduce")], table)
-    return _rows(table, nodes)
+    rows += _rows(table, nodes)
 
 
 def _ailments(trial: Trial) -> list[str]:
@@ -286,7 +290,7 @@ def _judged(findings: Sequence[Slowness], table: dict[str, _NodeFacts]) -> Itera
             yield CheckResult("FAIL", name, f"{words} do well with others", to_do)
 
 
-def _rows(table: Mapping[str, _NodeFacts], nodes: Nodes) -> list[dict[str, Any]]:
+def _rows(table: Mapping[str, _NodeFacts], nodes: Nodes) -> Rows:
     facts = [(node, "idle", seen) for node, seen in table.items()]
     facts += [(node, doing, _NodeFacts()) for node, doing in nodes.busy.items()]
     return [
@@ -313,7 +317,7 @@ _SLOW_LINK = "look at nvidia-smi nvlink -s, ibstat, and NCCL_DEBUG=INFO for the 
 _WRONG = "the ranks cannot be trusted with a measurement: NCCL, MPI or the network is broken"
 
 
-def collective_rows(trial: Trial) -> list[dict[str, Any]]:
+def collective_rows(trial: Trial) -> Rows:
     """What was measured, a row for each size of each collective: GB/s are 10^9 bytes a second."""
     shape = {"nodes": trial.target.topology.nodes, "ranks": trial.target.ranks}
     environment = {"environment": trial.target.environment}

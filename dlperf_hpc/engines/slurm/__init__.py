@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.engines import base
-from dlperf_hpc.engines.base import Answer, Capacity, CheckResult, Limit, Nodes, Response, TaskState
+from dlperf_hpc.engines.base import Answer, Capacity, CheckResult, Nodes, Response, TaskState
 from dlperf_hpc.engines.slurm import query, remedies
 from dlperf_hpc.engines.slurm.query import status_of
 from dlperf_hpc.errors import Issue, SiteError, SpecError
@@ -148,17 +148,9 @@ class SlurmEngine(base.Engine):
         states = query.states_of_job(job)
         return any(map(query.lives, states)) if states else None
 
-    def limit_behind(self, words: str, site: Site) -> Limit:
-        """What sacctmgr and scontrol tell of it."""
-        return remedies.limit_behind(words, site)
-
-    def out_of_reach(self, words: str) -> str:
-        """By what sbatch and squeue print then."""
-        return query.out_of_reach(words)
-
-    def find(self, tokens: Collection[str], root: Path) -> dict[str, str]:
-        """By the comment that a job bears, by outputs in the directory, by accounting."""
-        return query.find_jobs(tokens, root)
+    limit_behind = staticmethod(remedies.limit_behind)
+    out_of_reach = staticmethod(query.out_of_reach)
+    find = staticmethod(query.find_jobs)
 
     def states(
         self, root: Path, tasks: Sequence[Task], also: Sequence[Task] = (), insist: bool = False
@@ -209,9 +201,7 @@ class SlurmEngine(base.Engine):
         """The other plug-ins that srun has."""
         return remedies.other_mpi(environment.mpi)
 
-    def gpu_hint(self, site: Site) -> str:
-        """The keys of the site profile, with the types of GPU that sinfo shows."""
-        return remedies.other_gpus(site)
+    gpu_hint = staticmethod(remedies.other_gpus)
 
     def queue_command(self, jobs: Sequence[str]) -> list[str]:
         """squeue of these jobs, with as much of their names as tells them apart, the time that each
