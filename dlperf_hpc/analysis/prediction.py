@@ -9,8 +9,12 @@ gamma 1 that of a ring, c (N - 1) / N (Patarasu & Yuan, "Bandwidth optimal all-r
 2009), with gamma 0 c ln N, that of a tree. The step time is extrapolated, and not the speedup,
 since the curve of speedups kinks where the network begins.
 
-Where the gradient's all-reduce alone was timed, ``ar(N)``: ``t(N) = t(N0) + rho (ar(N) - ar(N0))``,
-N0 the most nodes with measured steps, rho, which no computation hides, fitted at measured counts.
+Where the gradient's all-reduce alone was timed, ``ar(N)``, a step as a function of it is convex:
+first the computation hides a part of each bucket's exchange, then it is over, and nothing hides the
+rest. From the most measured nodes N0 on the slope rho is thus at least the one up to N0, at most 1,
+and the exchange begins after the forward pass (of the last micro-batch)::
+
+    t(N) = max(t(N0) + rho (ar(N) - ar(N0)), min(t_forward + ar(N), t(N0) + ar(N) - ar(N0)))
 
 The half width of the interval is split-conformal (Lei et al., "Distribution-free predictive
 inference for regression", 2018), scaled by what makes an extrapolation hard. ``benchmarks/
@@ -22,13 +26,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from statistics import median
-from typing import Union
+from typing import NamedTuple, Union
 
 from dlperf_hpc.analysis.flags import SUPER_LINEAR_WITHOUT_INTERVAL, fewest_cores
 from dlperf_hpc.analysis.speedup import CaseSummary
 from dlperf_hpc.model.case import Topology
-from dlperf_hpc.model.result import RunResult
+from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
 
 Steps = Mapping[int, float]
 """Nodes -> time of an optimizer step, in one unit for all."""
@@ -38,6 +43,9 @@ by nodes."""
 
 RING, BETWEEN, TREE = 1.0, 0.5, 0.0
 """Values of gamma: of a ring, of what is taken where nothing tells, of a tree."""
+BACKWARD = 2 / 3
+"""Share of a micro-batch's computation that can hide the exchange: a backward pass takes twice a
+forward one (Kaplan et al., "Scaling laws for neural language models", 2020)."""
 _PRIOR_WIDTH = 0.5  # of gamma around BETWEEN, where three counts or more are fitted
 _MODEL_ERROR = 0.005  # of a step time, relative; runs of one case vary by less
 _GAMMAS = 40  # steps of the grid from tree to ring
@@ -55,7 +63,7 @@ _MOST_TIMES = 16
 _MOST_TIMES_BY_TWO = 4
 _MOST_NODES_BY_TWO = 8
 _MOST_LOSS = 0.25
-_MOST_GROWTH = 4.0  # of a probed all-reduce, over that between the measured counts
+_MOST_UNSURE = 0.3  # of a throughput by a probed all-reduce
 VOID = frozenset({
     "over-peak", "no-optimizer-step", "all-steps-skipped", "bimodal", "not-as-asked",
     "mixed-settings", "mixed-units",
@@ -107,18 +115,36 @@ def step_at(steps: Steps, nodes: int, gamma: float) -> float:
     return steps[last] + _line(steps, lambda n: exchange(n, gamma))[0] * added
 
 
-def probed_step(steps: Steps, alone: Steps, nodes: int) -> tuple[float, float] | None:
-    """The time of a step on ``nodes`` nodes and rho, from the times of the all-reduce ``alone``
-    (s, as ``steps``). None where it was not timed there, on the most measured nodes and on fewer,
-    or grows beyond them over ``_MOST_GROWTH`` times as much as up to them: rho is unsure then."""
-    known, last = {n: t for n, t in steps.items() if n in alone}, max(steps)
-    if nodes not in alone or last not in known:
+class Probed(NamedTuple):
+    """A step by its all-reduce: time, ``rho`` (its growth over the all-reduce's), and how far the
+    throughput may be off, a fraction, as computation hides more of the all-reduce or less."""
+
+    step: float
+    rho: float
+    unsure: float
+
+
+def probed_step(steps: Steps, alone: Steps, nodes: int, accumulation: int = 1) -> Probed | None:
+    """The step on ``nodes`` nodes by the times of the all-reduce ``alone`` (s, as ``steps``); of
+    both, 0 nodes are a step without any. None where it was not timed there, on the most measured
+    nodes and on fewer, or takes no longer on the most. Of an ``accumulation`` only the last
+    micro-batch exchanges."""
+    known = {n: t for n, t in steps.items() if n in alone}
+    if nodes not in alone or max(steps) not in known or len(known) < 2:
         return None
-    grown, more = alone[last] - min(alone[n] for n in known), max(0.0, alone[nodes] - alone[last])
-    if grown <= 0 or more > _MOST_GROWTH * grown:
+    first, before, last = ([*sorted(known)][i] for i in (0, -2, -1))
+    grown, more = alone[last] - alone[before], max(0.0, alone[nodes] - alone[last])
+    if grown <= 0:
         return None
-    rho, _ = _line(known, lambda n: alone[n])
-    return steps[last] + rho * more, rho
+    fitted, _ = _line(known, lambda n: alone[n])
+    noise = math.sqrt(2) * _MODEL_ERROR * known[last] / grown
+    rho = max(fitted, (known[last] - known[before]) / grown - noise)
+    before_s = (1 - BACKWARD / accumulation) * (known[first] - fitted * alone[first])
+    longest = known[last] + max(1.0, rho) * more
+    step = min(max(known[last] + rho * more, before_s + alone[nodes]), longest)
+    shortest = max(known[last] + max(0.0, min(1.0, rho) - noise) * more, alone[nodes])
+    unsure = max(step / shortest - 1, 1 - step / longest)
+    return Probed(step, (step - known[last]) / more if more else rho, unsure)
 
 
 def loss_of(steps: Steps) -> float:
@@ -178,6 +204,14 @@ def why_not_at(steps: Steps, nodes: int, probed: bool = False) -> str:
         half = _nodes(math.ceil(nodes / 2))
         return f"{steep}, so that twice as far is the limit: measure {half} as well"
     return ""
+
+
+def why_not_by(at: Probed | None, nodes: int, last: int) -> str:
+    """Why the all-reduce leaves such a step unknown, and what to measure; '' if it does not."""
+    if at is None or at.unsure <= _MOST_UNSURE:
+        return ""
+    off = f"by {100 * at.unsure:.0f} %, as computation hides more of the all-reduce or less"
+    return f"it may be off {off}: measure {_nodes(max(last + 1, math.ceil(nodes / 2)))} as well"
 
 
 def _nodes(count: int) -> str:
@@ -263,7 +297,7 @@ def predictions(
         found = Prediction(name, steps, counts, why_not)
         if not why_not:
             known = _with_sibling(measured, steps, alike[_but_for_batch(measured[0])])
-            found = _at_more_nodes(found, known, targets, _alone(measured[0], alone))
+            found = _at_more_nodes(found, known, targets, _by_probe(measured, steps, alone))
         made.append(found)
     return tuple(made)
 
@@ -280,30 +314,43 @@ def _all_reduces(runs: Iterable[RunResult], probes: Iterable[RunResult]) -> AllR
     return found
 
 
-def _alone(member: CaseSummary, found: AllReduceTimes) -> Steps:
-    """The median time of the all-reduce alone by nodes, s; on one device it takes none."""
-    topology, times = member.case.topology, dict[int, list[float]]()
+def _by_probe(
+    measured: Sequence[CaseSummary], steps: Steps, found: AllReduceTimes
+) -> Callable[[int], Probed | None]:
+    """:func:`probed_step` by nodes, with the median times of the all-reduce; on one device it takes
+    none. Steps without the exchange, timed on the most nodes, are those of 0 nodes."""
+    member, times = measured[-1], dict[int, list[float]]()
     for sweep in (member.sweep, None):
-        key = sweep, member.case.series, topology.gpus_per_node
+        key = sweep, member.case.series, member.case.topology.gpus_per_node
         for nodes, each in found.get(key, {}).items():
             times.setdefault(nodes, []).extend(each)
-    one = {1: 0.0} if topology.gpus_per_node == 1 and times else {}
-    return {**one, **{nodes: median(each) for nodes, each in times.items()}}
+    alone = {1: 0.0} if member.case.topology.gpus_per_node == 1 and times else {}
+    alone |= {nodes: median(each) for nodes, each in times.items()}
+    if member.unit != SAMPLES_PER_S or not _samples(measured[0]):
+        alone = {}  # the steps are no seconds
+    elif member.exposed_comm is not None:
+        steps = {**steps, 0: steps[max(steps)] * (1 - member.exposed_comm)}
+        alone[0] = 0.0
+    return partial(probed_step, steps, alone, accumulation=member.accumulation or 1)
 
 
 def _at_more_nodes(
-    found: Prediction, known: Steps, targets: Collection[int], alone: Steps
+    found: Prediction,
+    known: Steps,
+    targets: Collection[int],
+    by_probe: Callable[[int], Probed | None],
 ) -> Prediction:
-    steps, base = found.steps, found.counts[0]
-    nodes = sorted({*targets}) or [2 * max(steps), 4 * max(steps)]
-    probed = {n: at for n in nodes if n not in known and (at := probed_step(steps, alone, n))}
-    refused = {n: why for n in nodes if (why := why_not_at(steps, n, n in probed))}
+    steps, base, refused = found.steps, found.counts[0], dict[int, str]()
     points = []
-    for n in (n for n in nodes if n not in refused and n not in steps):
-        points.append(_predicted(base, steps, known, n))
-        if n in probed:
-            time, rho = probed[n]
-            points[-1] = _point(base, steps, n, steps[min(steps)] / time, f"probe, rho {rho:.2f}")
+    for n in sorted({*targets}) or [2 * max(steps), 4 * max(steps)]:
+        at = None if n in known else by_probe(n)
+        if why := why_not_at(steps, n, bool(at)) or why_not_by(at, n, max(steps)):
+            refused[n] = why
+        elif at:
+            share, basis = steps[min(steps)] / at.step, f"probe, rho {at.rho:.2f}"
+            points.append(_point(base, steps, n, share, basis, at.unsure))
+        elif n not in steps:
+            points.append(_predicted(base, steps, known, n))
     return replace(found, counts=(*found.counts, *points), refused=refused)
 
 
@@ -331,8 +378,11 @@ def _predicted(base: NodeCount, steps: Steps, known: Steps, nodes: int) -> NodeC
     return replace(found, tree=linear * efficiency(TREE), ring=linear * efficiency(RING))
 
 
-def _point(base: NodeCount, steps: Steps, nodes: int, efficiency: float, basis: str) -> NodeCount:
-    wide, speed = half_width(steps, nodes), base.throughput * nodes / min(steps) * efficiency
+def _point(
+    base: NodeCount, steps: Steps, nodes: int, efficiency: float, basis: str, unsure: float = 0.0
+) -> NodeCount:
+    wide = max(unsure, half_width(steps, nodes))
+    speed = base.throughput * nodes / min(steps) * efficiency
     return replace(
         base,
         topology=Topology(nodes, base.topology.gpus_per_node),

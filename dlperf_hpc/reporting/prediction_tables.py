@@ -38,8 +38,9 @@ _BASES = {
     "ring": "ring: the exchange adds c (N - 1) / N to a step, as a ring does",
     "another batch": "another batch: the exchange adds as many ms as to a step of the nearest"
     " batch size that was measured there",
-    "probe": "probe: the exchange adds rho times as much as the all-reduce of the gradient, timed"
-    " alone there, takes longer; no published table tests it, and the interval is the others'",
+    "probe": "probe: a step takes longer by rho of what the all-reduce of the gradient, timed alone"
+    " there, does: at least as on the measured counts, and more where the backward pass, two thirds"
+    " of the computation, cannot hide it; no published table tests it",
     "gamma": "gamma: the exchange adds c (1 - N^-gamma) / gamma, from 0, a tree's, to 1, a ring's",
 }
 

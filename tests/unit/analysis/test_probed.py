@@ -79,12 +79,6 @@ def test_without_probes_on_the_count_or_where_steps_are_measured_nothing_changes
     assert said(measured(1), measured(2, False), cut(4), at=4).counts[-1] == plain.counts[-1]
 
 
-def test_an_all_reduce_that_grows_far_more_than_between_the_measured_counts_is_not_used() -> None:
-    found = said(measured(1), measured(2), cut(16), at=16)
-    assert not found.something
-    assert "two node counts reach" in found.refused[16]
-
-
 def test_where_the_exchange_was_probed_two_counts_reach_further() -> None:
     wide = {**ALONE, 16: 0.1}
     run = replace(cut(16), allreduces=replace(probe(16), ms=(1e3 * wide[16],)))
