@@ -31,8 +31,8 @@ from dlperf_hpc.reporting.table import (
     percent,
     picked,
     signed_percent,
+    speed_cell,
     speed_heading,
-    speed_text,
     two_digits,
     value_at,
     words,
@@ -68,7 +68,7 @@ def _unit_of(members: Sequence[CaseSummary]) -> str:
 
 def _speeds(members: Sequence[CaseSummary]) -> Column[CaseSummary]:
     unit = _unit_of(members)
-    return figures(unit, lambda s: speed_text(s.speed, s.unit, unit))
+    return figures(unit, lambda s: speed_cell(s.speed, s.unit, unit))
 
 
 def _tokens(members: Sequence[CaseSummary], rank: int) -> list[Column[CaseSummary]]:
@@ -141,38 +141,42 @@ def with_coverage(interval: Interval | None) -> str:
 
 
 def switch_table(pairs: Sequence[OptionPair]) -> Table[OptionPair]:
-    """A row for each pair, with all that both cases measured."""
+    """A row for each pair, with all that both cases measured; for Markdown and the page."""
     unit = speed_heading(pair.unit for pair in pairs)
     columns: list[Column[OptionPair]] = [
+        words("sweep", "on.sweep", rank=1),
         words("batch", lambda p: str(p.on.case.batch_size or "")),
         words("precision", "on.case.precision"),
         words("topology", lambda p: str(p.on.case.topology)),
         words(
             "switched on", lambda p: f"{p.on.case.framework}/{p.on.case.model} {p.name}", code=True
         ),
-        figures(f"{unit} off", lambda p: speed_text(p.off.median(p.unit), p.unit, unit)),
-        figures("on", lambda p: speed_text(p.on.median(p.unit), p.unit, unit)),
-        figures("change", lambda p: signed_percent(p.ratio - 1)),
-        figures("ratio CI", lambda p: interval_text(p.interval) + in_pairs(p)),
+        figures(f"{unit} off", lambda p: speed_cell(p.off.median(p.unit), p.unit, unit)),
+        figures("on", lambda p: speed_cell(p.on.median(p.unit), p.unit, unit), unit=unit),
+        figures("change", lambda p: p.ratio - 1, unit=unit, form=signed_percent),
+        figures("ratio CI", _ratio_interval),
         figures("memory_mb off", lambda p: _more_memory(p) and p.off.memory_mb),
-        figures("on", lambda p: _more_memory(p) and p.on.memory_mb),
-        figures("change", _more_memory),
+        figures("on", lambda p: _more_memory(p) and p.on.memory_mb, unit="memory_mb"),
+        figures("change", _more_memory, unit="memory_mb"),
         figures("gpu_util off", "off.gpu_util"),
-        figures("on", "on.gpu_util"),
+        figures("on", "on.gpu_util", unit="gpu_util"),
     ]
-    return Table("", columns, pairs)
+    return Table(
+        "Cases with and without one option", columns, pairs, name="options"
+    ).without_empty()
 
 
-def in_pairs(pair: OptionPair) -> str:
-    """`` in 7 pairs``; '' where the ratio is that of two medians."""
-    return f" in {pair.pairs} pairs" * bool(pair.pairs)
+def _ratio_interval(pair: OptionPair) -> Cell:
+    text = interval_text(pair.interval) + f" in {pair.pairs} pairs" * bool(pair.pairs)
+    return Cell(text, getattr(pair.interval, "low", None))
 
 
-def _more_memory(pair: OptionPair) -> str:
-    """``+512 (2.4 %)`` MB; '' where one of the two is not known."""
+def _more_memory(pair: OptionPair) -> Cell | None:
+    """``+512 (2.4 %)`` MB; None where one of the two is not known."""
     if pair.memory_mb is None or not pair.off.memory_mb:
-        return ""
-    return f"{pair.memory_mb:+.0f} ({signed_percent(pair.memory_mb / pair.off.memory_mb)})"
+        return None
+    share = signed_percent(pair.memory_mb / pair.off.memory_mb)
+    return Cell(f"{pair.memory_mb:+.0f} ({share})", pair.memory_mb)
 
 
 # --- all series side by side
@@ -206,7 +210,7 @@ def overview(report: Report) -> Overview | None:
         cells = f"speedup over {', '.join(bases)}"
 
     def figure(case: CaseSummary) -> str:
-        return two_digits(case.speedup) if scaled else speed_text(case.speed, case.unit, unit)
+        return two_digits(case.speedup) if scaled else speed_cell(case.speed, case.unit, unit).text
 
     common = common_beginning([members[0].case.series for members in series.values()])
     lines = []

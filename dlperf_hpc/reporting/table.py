@@ -83,11 +83,6 @@ def speed_heading(units: Iterable[str]) -> str:
     return found.pop() if len(found) == 1 else "throughput"
 
 
-def speed_text(value: float | None, unit: str, heading: str) -> str:
-    """A throughput, with its unit where the column's heading does not say it."""
-    return number(value) if value is None or unit == heading else f"{number(value)} {unit}"
-
-
 def natural(name: str) -> list[tuple[int, int | str]]:
     """A key that sorts names with their numbers as numbers: bz2 before bz16, 2n8g before 10n8g."""
     parts = _DIGITS.split(name)
@@ -140,6 +135,12 @@ class Cell(NamedTuple):
     text: str
     order: float | None = None
     hint: str = ""
+
+
+def speed_cell(value: float | None, unit: str, heading: str) -> Cell:
+    """A throughput, with its unit where the column's heading does not say it."""
+    text = number(value)
+    return Cell(f"{text} {unit}" if text and unit != heading else text, value)
 
 
 Value = Union[str, Callable[[Row], Any]]

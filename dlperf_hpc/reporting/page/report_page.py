@@ -35,12 +35,11 @@ from dlperf_hpc.reporting.page.visible import (
     keys,
     name_of,
     node_table,
-    option_table,
     run_table,
     sentence,
 )
 from dlperf_hpc.reporting.prediction_tables import page_table
-from dlperf_hpc.reporting.report_tables import cost_text, flag_count
+from dlperf_hpc.reporting.report_tables import cost_text, flag_count, switch_table
 from dlperf_hpc.reporting.step_tables import step_table
 from dlperf_hpc.reporting.table import (
     Column,
@@ -255,7 +254,7 @@ def _options(visible: VisibleReport) -> list[Section]:
     if not visible.report.option_pairs:
         return []
     line = "Cases that differ in one option, side by side: what the option changes."
-    table = option_table(visible.report.option_pairs)
+    table = switch_table(visible.report.option_pairs)
     return [Section("options", "One option switched on", (line,), table)]
 
 

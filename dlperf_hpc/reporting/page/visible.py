@@ -11,14 +11,14 @@ from typing import Any
 
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.slow_nodes import hosts_of
-from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair, chosen, series_name
+from dlperf_hpc.analysis.speedup import CaseSummary, chosen, series_name
 from dlperf_hpc.errors import listed, printable
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, RunResult, Status, throttle_words
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.node_tables import NODE_COLUMNS, NodeRow
 from dlperf_hpc.reporting.page import COLOURS, colour_of
-from dlperf_hpc.reporting.report_tables import RUNS, bought, case_column, in_pairs
+from dlperf_hpc.reporting.report_tables import RUNS, bought, case_column
 from dlperf_hpc.reporting.table import (
     FOLDED,
     Cell,
@@ -360,23 +360,6 @@ def run_table(runs: Sequence[RunRow]) -> Table[RunRow]:
         "Every run, also those that do not count", _RUN_COLUMNS[one_series:], runs,
         bad=lambda row: not row.counts, name="runs", items=[row.item for row in runs], runs=True,
     ).without_empty()  # fmt: skip
-
-
-_PAIR_COLUMNS: Sequence[Column[OptionPair]] = (
-    words("case", lambda p: f"{p.off.series} {p.on.case.topology}"),
-    words("option", "name"),
-    figures("off", lambda p: p.off.median(p.unit), unit="throughput"),
-    figures("on", lambda p: p.on.median(p.unit), unit="throughput"),
-    words("unit", lambda p: p.unit + in_pairs(p)),
-    figures("change", lambda p: p.ratio - 1, form=signed_percent),
-    figures("interval", lambda p: interval_cell(p.interval, two_digits), unit="on / off"),
-    figures("memory", "memory_mb", unit="MB, on - off", form="{:+.0f}".format),
-)
-
-
-def option_table(pairs: Sequence[OptionPair]) -> Table[OptionPair]:
-    """A row for each pair of cases that differ in one option."""
-    return Table("Cases with and without one option", _PAIR_COLUMNS, pairs, name="options")
 
 
 _node = picked(NODE_COLUMNS)
