@@ -7,7 +7,7 @@ suit the place; CSV and JSON have every column there is.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -185,19 +185,11 @@ SeriesRow = tuple[str, Mapping[str, str], str]
 """A series by its name, with a figure as text for each topology, and its sweep, of several."""
 
 
-@dataclass(frozen=True)
-class Overview:
-    """``common`` is the beginning that the names of all series share and the rows leave out; the
-    rows of ``table`` are such names with the cells by topology."""
-
-    common: str
-    table: Table[SeriesRow]
-
-
-def overview(report: Report) -> Overview | None:
+def overview(report: Report) -> Table[SeriesRow] | None:
     """A row for each series, a column for each topology; None for fewer than two series, or where
-    no topology has a figure. The cells are speedups where some series has any, else throughputs. A
-    narrow terminal drops the smallest topologies first."""
+    no topology has a figure. The cells are speedups where some series has any, else throughputs.
+    What the names of all series begin with stands in the heading. A narrow terminal drops the
+    smallest topologies first."""
     series, members = report.series, report.cases
     measured = {str(s.case.topology) for s in members if s.samples}
     if len(series) < 2 or not measured:
@@ -217,12 +209,13 @@ def overview(report: Report) -> Overview | None:
     for cases in series.values():
         by_topology = {str(s.case.topology): figure(s) for s in cases}
         lines.append((cases[0].case.series.removeprefix(common), by_topology, cases[0].sweep))
-    columns: list[Column[SeriesRow]] = [words("series", lambda line: line[0], long=True)]
+    heading = f"series ({printable(common)}...)" if common else "series"
+    columns: list[Column[SeriesRow]] = [words(heading, lambda line: line[0], long=True)]
     if report.sweeps:
         columns.append(words("sweep", lambda line: line[2], long=True))
     names = [each for each in map(str, report.topologies) if each in measured]
     columns += [_at(name, len(names) - 1 - place) for place, name in enumerate(names)]
-    return Overview(common, Table(f"all series: {cells}", columns, lines))
+    return Table(f"all series: {cells}", columns, lines)
 
 
 def _at(topology: str, rank: int) -> Column[SeriesRow]:
@@ -316,9 +309,11 @@ def _tables(
     hidden: list[str] = []
     across = overview(report)
     if across is not None:
-        across_all = _overview(across, width)
-        losses = _losses(report)
-        first, rows = room.cut(replace(across_all, beneath=[*across_all.beneath, *losses]))
+        fitting = across.fitting(width)
+        lines = [*_losses(report)]
+        if dropped := across.dropped(fitting):
+            lines.insert(0, f"no room for {', '.join(dropped)}: the tables below have them")
+        first, rows = room.cut(replace(fitting, beneath=lines))
         parts += [drawn(first), ""]
         hidden += [f"{rows} series of the first table"] * (rows > 0)
     left_out: dict[str, None] = {}
@@ -397,21 +392,6 @@ def _beneath(members: Sequence[CaseSummary]) -> list[str]:
     return [f"CI of the median covers {', '.join(covered)}"] if intervals else []
 
 
-def _overview(across: Overview, width: int) -> Table[SeriesRow]:
-    """Topologies for which there is no room beside the names are left out, and named."""
-    table = across.table
-    if across.common:
-        names, *figure = table.columns
-        heading = replace(names, name=f"series ({printable(across.common)}...)")
-        table = replace(table, columns=[heading, *figure])
-    fitting = table.fitting(width)
-    left_out = table.dropped(fitting)
-    if left_out:
-        lines = [f"no room for {', '.join(left_out)}: the tables below have them"]
-        fitting = replace(fitting, beneath=lines)
-    return fitting
-
-
 def _head(report: Report) -> list[str]:
     """When, where and on what: what one must know to believe a figure."""
     hosts = ""
@@ -467,7 +447,9 @@ def _behind(
     from dlperf_hpc.reporting.run_states import trouble_table, warning_lines
 
     where = "runs.csv has them all"
-    warned = warning_lines(report.warnings, where, most)
+    warned = warning_lines(report.warnings)
+    if most is not None:
+        warned = at_most(warned, most, f" warnings: {where}")
     parts: list[RenderableType] = [Text(printable(line), style="yellow") for line in warned]
     trouble = trouble_table(report.troubles, damaged, most, where)
     return [*parts, "", drawn(trouble, style="")] if trouble is not None else parts

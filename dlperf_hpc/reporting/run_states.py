@@ -273,7 +273,8 @@ def status_parts(collection: RunCollection, directory: str) -> list[RenderableTy
     for table in (cases_table(collection), waiting_table(results, directory)):
         if table is not None:
             parts += ["", drawn(table)]
-    warned = warning_lines(warnings_of(results), "--json shows them all")
+    warned = warning_lines(warnings_of(results))
+    warned = at_most(warned, _MOST_REASONS, " warnings: --json shows them all")
     if warned:
         parts += ["", *(Text(printable(line), style="yellow") for line in warned)]
     return parts
@@ -289,16 +290,9 @@ def warnings_of(results: Iterable[RunResult]) -> dict[str, list[RunResult]]:
     return found
 
 
-def warning_lines(
-    found: Mapping[str, Sequence[RunResult]], more: str, most: int | None = _MOST_REASONS
-) -> list[str]:
-    """Each warning with its run, or with how many runs it is about; ``more`` says where those are
-    that are left out of more than ``most``."""
-    lines = []
-    for text, runs in found.items():
-        of = runs[0].title if len(runs) == 1 else number_of(len(runs), "run")
-        lines.append(f"warning of {of}: {text}")
-    return lines if most is None else at_most(lines, most, f" warnings: {more}")
+def warning_lines(found: Mapping[str, Sequence[RunResult]]) -> list[str]:
+    """Each warning with the first run that it is about, and how many others there are."""
+    return [f"warning of {_named(runs)}: {text}" for text, runs in found.items()]
 
 
 def print_status(collection: RunCollection, directory: str) -> None:

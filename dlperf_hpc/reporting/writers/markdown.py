@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
-from dlperf_hpc.errors import at_most, number_of
+from dlperf_hpc.errors import at_most, listed, number_of
 from dlperf_hpc.model.result import TOKENS_PER_S, RunResult, Status, own_unit
 from dlperf_hpc.model.statistics import Sample
 from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.report_tables import (
-    Overview,
     case_names,
     flag_count,
     overview,
@@ -24,7 +23,7 @@ from dlperf_hpc.reporting.writers import Writer
 
 PICTURE = "speedup.png"
 
-_MOST_UNREAD = 100
+_MOST_LISTED = 100
 _MOST_HOSTS = 32
 
 
@@ -38,15 +37,15 @@ def markdown(report: Report) -> str:
         _method(report),
         _sweeps(report),
         plot,
-        _overview(overview(report)),
+        _overview(report),
         _flags(report),
         *(_series(name, members) for name, members in report.series.items()),
         _option_pairs(report.option_pairs),
         _predictions(report),
         _step_parts(report),
         _not_ok(report.runs),
-        _warnings(report.warnings),
-        _unread(report.unread),
+        _warnings(report),
+        _listed("Not read", report.unread, "report.json"),
     ]
     return "\n\n".join(filter(None, parts)) + "\n"
 
@@ -65,7 +64,8 @@ def _method(report: Report) -> str:
     facts = {
         "Source": escape(report.source),
         "When": report.measured,
-        "Hosts": report.hosts and f"{len(report.hosts)} ({escape(_listed(report.hosts))})",
+        "Hosts": report.hosts
+        and f"{len(report.hosts)} ({escape(listed(report.hosts, _MOST_HOSTS))})",
         **{name: escape(values) for name, values in report.machines.items()},
         "Window": _windows(report.counted),
     }
@@ -113,14 +113,12 @@ def _windows(counted: Sequence[RunResult]) -> str:
     return "; ".join(shapes)
 
 
-def _overview(across: Overview | None) -> str:
+def _overview(report: Report) -> str:
     """All series side by side: a row for each, a column for each topology."""
+    across = overview(report)
     if across is None:
         return ""
-    parts = [f"## {across.table.title[:1].upper()}{across.table.title[1:]}"]
-    if across.common:
-        parts.append(f"All names begin with {code(across.common)}.")
-    return "\n\n".join([*parts, markdown_table(across.table)])
+    return _section(across.title[:1].upper() + across.title[1:], [markdown_table(across)])
 
 
 def _sweeps(report: Report) -> str:
@@ -206,22 +204,17 @@ def _not_ok(results: Sequence[RunResult]) -> str:
     return _section("Runs that do not count", (f"| {' | '.join(line)} |" for line in lines))
 
 
-def _warnings(warnings: Mapping[str, Sequence[RunResult]]) -> str:
-    lines = []
-    for text, runs in warnings.items():
-        more = f" and {number_of(len(runs) - 1, 'other')}" if len(runs) > 1 else ""
-        lines.append(f"{code(runs[0].title)}{more}: {escape(text)}")
-    most = at_most(lines, _MOST_UNREAD, " (runs.csv has them all)")
-    return _section("Warnings of runs", (f"- {line}" for line in most)) if lines else ""
+def _warnings(report: Report) -> str:
+    if not report.warnings:
+        return ""
+    from dlperf_hpc.reporting.run_states import warning_lines
+
+    return _listed("Warnings of runs", warning_lines(report.warnings), "runs.csv")
 
 
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_MOST_HOSTS]) + ", ..." * (len(names) > _MOST_HOSTS)
-
-
-def _unread(lines: Sequence[str]) -> str:
-    most = at_most(lines, _MOST_UNREAD, " (report.json has them all)")
-    return _section("Not read", [markdown_lines(most)]) if lines else ""
+def _listed(title: str, lines: Sequence[str], file: str) -> str:
+    most = at_most(lines, _MOST_LISTED, f" ({file} has them all)")
+    return _section(title, [markdown_lines(most)]) if lines else ""
 
 
 def _flags(report: Report) -> str:
