@@ -19,7 +19,7 @@ from dlperf_hpc.analysis import flags
 from dlperf_hpc.analysis.costs import Peak, Price, does_not_fit, measured, needed, of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.machines import chips, device_names
-from dlperf_hpc.model.case import CaseFacts, Topology, Until
+from dlperf_hpc.model.case import CaseFacts, Topology, Until, value_at
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status, kernels
 from dlperf_hpc.model.statistics import Interval, Sample, describe, ratio_interval, usual_distance
 from dlperf_hpc.records.nccl import in_words
@@ -280,17 +280,6 @@ def _pooled(
     return how(values) if values else None
 
 
-def _figure(*paths: str) -> Callable[[RunResult], Any]:
-    """The first of these figures that a run has: ``gpu.util``."""
-    parts = [path.split(".") for path in paths]
-
-    def of(result: RunResult) -> Any:
-        found = (getattr(getattr(result, part), name, None) for part, name in parts)
-        return next((value for value in found if value is not None), None)
-
-    return of
-
-
 def _iteration_ms(result: RunResult) -> float | None:
     window, external = result.window, result.external
     if window is not None:
@@ -310,18 +299,18 @@ def _joules_per_sample(result: RunResult) -> float | None:
 
 _MEASURES: Mapping[str, tuple[Pool, Callable[[RunResult], Any]]] = {
     "iteration_ms": (median, _iteration_ms),
-    "step_ms_p50": (median, _figure("window.step_ms_p50")),
-    "optimizer_steps": (min, _figure("window.optimizer_steps", "external.optimizer_steps")),
-    "skipped_steps": (max, _figure("window.skipped_steps")),
-    "rank_spread": (max, _figure("window.rank_spread")),
-    "memory_mb": (max, _figure("window.memory_mb", "external.memory_mb")),
-    "exposed_comm": (median, _figure("window.exposed_comm")),
-    "allreduce_bus_gb_s": (median, _figure("allreduces.total_bus_gb_s")),
-    "gpu_util": (fmean, _figure("gpu.util")),
-    "gpu_memory_mb": (max, _figure("gpu.memory_mb")),
+    "step_ms_p50": (median, value_at("window.step_ms_p50")),
+    "optimizer_steps": (min, value_at("window.optimizer_steps", "external.optimizer_steps")),
+    "skipped_steps": (max, value_at("window.skipped_steps")),
+    "rank_spread": (max, value_at("window.rank_spread")),
+    "memory_mb": (max, value_at("window.memory_mb", "external.memory_mb")),
+    "exposed_comm": (median, value_at("window.exposed_comm")),
+    "allreduce_bus_gb_s": (median, value_at("allreduces.total_bus_gb_s")),
+    "gpu_util": (fmean, value_at("gpu.util")),
+    "gpu_memory_mb": (max, value_at("gpu.memory_mb")),
     "joules_per_sample": (median, _joules_per_sample),
     **{
-        f"checkpoint_{name}": (median, _figure(f"checkpoint.{name}"))
+        f"checkpoint_{name}": (median, value_at(f"checkpoint.{name}"))
         for name in ("save_s", "load_s", "mb_per_rank", "save_mb_s", "load_mb_s")
     },
 }

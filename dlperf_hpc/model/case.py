@@ -9,7 +9,7 @@ there is no row to put the run in, and the log is listed with what to say.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from functools import cached_property, lru_cache
 from typing import Any, Union
@@ -318,6 +318,24 @@ def known_fields(kind: Any, row: Mapping[str, Any]) -> dict[str, Any]:
 @lru_cache(maxsize=64)
 def _names(kind: Any) -> list[str]:
     return [each.name for each in fields(kind)]
+
+
+def value_at(*paths: str) -> Callable[[Any], Any]:
+    """A function that gives a figure of a part of a value, as ``window.samples``: by the first of
+    these paths that leads to one; None where none does."""
+    parts = [path.split(".") for path in paths]
+
+    def value(whole: Any) -> Any:
+        for names in parts:
+            found = whole
+            for name in names:
+                if found is not None:
+                    found = getattr(found, name)
+            if found is not None:
+                return found
+        return None
+
+    return value
 
 
 @dataclass(frozen=True)

@@ -116,16 +116,6 @@ def ratio_interval(over: Interval | None, under: Interval | None) -> Interval | 
     return Interval(over.low / under.high, over.high / under.low, coverage)
 
 
-def spread(values: Sequence[float]) -> float:
-    """(max - min) / median, a fraction; 0.0 for one value. ValueError if empty or median is 0."""
-    if not values:
-        raise ValueError("no values, so no spread")
-    centre = statistics.median(values)
-    if centre == 0:
-        raise ValueError("the median is 0, so (max - min) / median has no value")
-    return (max(values) - min(values)) / centre
-
-
 def _distances(ordered: Sequence[float]) -> Iterator[tuple[float, float]]:
     """Of each value of 3 or more: by which fraction it is off the median of the others, and how far
     the furthest of these is off that median."""
@@ -214,15 +204,16 @@ def describe(values: Sequence[float]) -> Sample | None:
     for value in values:
         if not (math.isfinite(value) and value > 0):
             raise ValueError(f"{value!r} is not a throughput: leave runs without a number out")
+    low, centre, high = min(values), statistics.median(values), max(values)
     return Sample(
         n=len(values),
-        median=statistics.median(values),
+        median=centre,
         # fsum: the same mean in whatever order the logs were found
         mean=math.fsum(values) / len(values),
-        minimum=min(values),
-        maximum=max(values),
+        minimum=low,
+        maximum=high,
         interval=median_interval(values),
-        spread=spread(values),
+        spread=(high - low) / centre,
         values=tuple(sorted(values)),
     )
 

@@ -11,9 +11,10 @@ from typing import Any
 
 from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import CaseSummary
+from dlperf_hpc.model.case import value_at
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, RunResult, own_unit
 from dlperf_hpc.records import nccl
-from dlperf_hpc.reporting.table import Column, Kind, Row, Value, value_at
+from dlperf_hpc.reporting.table import Column, Kind, Row, Value
 
 _RATE, _TOKENS = SAMPLES_PER_S, TOKENS_PER_S
 _OWN = "figure_unit"
@@ -215,17 +216,8 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
 
 def _counted(*paths: str) -> Callable[[RunResult], Any]:
     """The first of these figures of a run that counts: a cut run leaves no number behind."""
-    values = list(map(value_at, paths))
-
-    def of(run: RunResult) -> Any:
-        if run.rates:
-            for value in values:
-                found = value(run)
-                if found is not None:
-                    return found
-        return None
-
-    return of
+    value = value_at(*paths)
+    return lambda run: value(run) if run.rates else None
 
 
 def _either(figure: str) -> Callable[[RunResult], Any]:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen
 from dlperf_hpc.errors import printable
+from dlperf_hpc.model.case import value_at
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.reporting.page import dash_of, grouped, mark_of
@@ -29,7 +30,7 @@ from dlperf_hpc.reporting.page.visible import (
     panels_by,
     short_names,
 )
-from dlperf_hpc.reporting.table import common_beginning, number, percent, value_at
+from dlperf_hpc.reporting.table import common_beginning, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair
 from dlperf_hpc.errors import at_most, listed, number_of, printable
+from dlperf_hpc.model.case import value_at
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import FlagRow, Report
@@ -34,7 +35,6 @@ from dlperf_hpc.reporting.table import (
     speed_cell,
     speed_heading,
     two_digits,
-    value_at,
     words,
 )
 

@@ -16,6 +16,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Optional, TypeVar, Union
 
 from dlperf_hpc.errors import printable
+from dlperf_hpc.model.case import value_at
 from dlperf_hpc.model.result import SAMPLES_PER_S
 
 if TYPE_CHECKING:
@@ -145,20 +146,6 @@ def speed_cell(value: float | None, unit: str, heading: str) -> Cell:
 
 Value = Union[str, Callable[[Row], Any]]
 """Where a row has the value of a column: a function, or a path of attributes."""
-
-
-def value_at(path: str) -> Callable[[Any], Any]:
-    """``window.samples``: a figure of a part of a row; None where there is no such part."""
-    names = path.split(".")
-
-    def value(row: Any) -> Any:
-        for name in names:
-            if row is None:
-                return None
-            row = getattr(row, name)
-        return row
-
-    return value
 
 
 @dataclass(frozen=True)

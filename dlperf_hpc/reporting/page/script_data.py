@@ -17,6 +17,7 @@ from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.speedup import DEFAULT_BASE, CaseSummary
 from dlperf_hpc.analysis.step_parts import PARTS, StepParts
 from dlperf_hpc.errors import LogError, listed, printable
+from dlperf_hpc.model.case import value_at
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Window, rates_of
 from dlperf_hpc.model.statistics import pieces
 from dlperf_hpc.records.logfile import MOST_MS, MOST_TIMES, read_timed
@@ -269,7 +270,7 @@ def data_of(visible: VisibleReport) -> dict[str, Any]:
     }
 
 
-_coverage = table.value_at("sample.interval.coverage")
+_coverage = value_at("sample.interval.coverage")
 
 
 def _case_data(summary: CaseSummary, series: int, step: StepParts | None) -> dict[str, Any]:

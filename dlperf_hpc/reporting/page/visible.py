@@ -13,6 +13,7 @@ from dlperf_hpc.analysis.costs import energy_doubts
 from dlperf_hpc.analysis.slow_nodes import hosts_of
 from dlperf_hpc.analysis.speedup import CaseSummary, chosen, series_name
 from dlperf_hpc.errors import listed, printable
+from dlperf_hpc.model.case import value_at
 from dlperf_hpc.model.result import SAMPLES_PER_S, TOKENS_PER_S, RunResult, Status, throttle_words
 from dlperf_hpc.model.statistics import Interval
 from dlperf_hpc.reporting.contents import Report
@@ -324,11 +325,8 @@ def _p5_p95(row: RunRow) -> Cell | None:
     return Cell(ends, window.step_ms_p5)
 
 
-def _either(name: str) -> Callable[[RunRow], Any]:
-    """A figure of the window, of ours or of another program's log."""
-    return lambda row: getattr(row.run.window or row.run.external, name, None)
-
-
+_drift = value_at("run.window.drift", "run.external.drift")
+_memory = value_at("run.window.memory_mb", "run.external.memory_mb")
 _RUN_COLUMNS: Sequence[Column[RunRow]] = (
     words("series", lambda r: series_name(r.run.run.case, r.run.sweep)),
     words("topology", lambda r: str(r.run.run.case.topology)),
@@ -338,8 +336,8 @@ _RUN_COLUMNS: Sequence[Column[RunRow]] = (
     words("unit", lambda r: next(iter(r.run.rates), ""), rank=1),
     figures("step time", "run.window.step_ms_p50", unit="ms, median", rank=1),
     figures(f"p5{TO}p95", _p5_p95, unit="ms", rank=FOLDED),
-    figures("drift", _either("drift"), unit="of the step time", form=percent, rank=1),
-    figures("memory", _either("memory_mb"), unit="MB, peak", rank=FOLDED),
+    figures("drift", _drift, unit="of the step time", form=percent, rank=1),
+    figures("memory", _memory, unit="MB, peak", rank=FOLDED),
     words("nodes", lambda r: listed(hosts_in_order(r.run), 3), rank=1),
     words("job", "run.launch", rank=FOLDED),
     words("started", lambda r: r.run.started[:16].replace("T", " "), unit="UTC", rank=1),
