@@ -13,7 +13,8 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import chain, combinations
+from operator import attrgetter
 
 from dlperf_hpc.analysis.flags import both_units
 from dlperf_hpc.analysis.machines import (
@@ -34,7 +35,7 @@ from dlperf_hpc.analysis.outcomes import (
     point_interval,
     rank_interval,
 )
-from dlperf_hpc.analysis.speedup import OptionPair, chosen, first_unit, of_one_unit, units_of_all
+from dlperf_hpc.analysis.speedup import OptionPair, chosen, of_one_unit, units_of_all
 from dlperf_hpc.model.case import CaseFacts, Topology
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status
 from dlperf_hpc.model.statistics import (
@@ -349,24 +350,15 @@ def _turn(result: RunResult) -> str:
 def _pooled(group: Sequence[Subject]) -> Subject:
     if len(group) == 1 or group[0].published:  # the same figure, chosen twice
         return group[0]
-    speeds = _speeds_together([subject.speeds for subject in group if subject.speeds])
-    of_unit = [subject.turns for subject in group if speeds.keys() & subject.speeds.keys()]
+    known, units = of_one_unit(group, attrgetter("speeds"))
     return Subject(
         case=group[0].case,
-        speeds=speeds,
-        turns=tuple(turn for turns in of_unit for turn in turns),
+        speeds={unit: tuple(chain(*(each.speeds[unit] for each in known))) for unit in units},
+        turns=tuple(chain(*(each.turns for each in known))),
         runs=sum(subject.runs for subject in group),
         statuses="; ".join(subject.statuses for subject in group),
         setup=together(subject.setup for subject in group),
     )
-
-
-def _speeds_together(parts: Sequence[Speeds]) -> Speeds:
-    """In each unit that all have; where there is none, in one, of those that have it."""
-    if not parts:
-        return {}
-    units = units_of_all(parts) or (first_unit(parts),)
-    return {unit: tuple(v for part in parts for v in part.get(unit, ())) for unit in units}
 
 
 def _missing(a: Subject | None, b: Subject | None) -> Compared:

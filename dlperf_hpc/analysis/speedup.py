@@ -12,8 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from statistics import fmean, median
-from typing import Any
+from typing import Any, TypeVar
 
 from dlperf_hpc.analysis import flags
 from dlperf_hpc.analysis.costs import Peak, Price, does_not_fit, measured, needed, of_energy
@@ -26,6 +27,7 @@ from dlperf_hpc.records.nccl import in_words
 
 DEFAULT_BASE = Topology(1, 1)
 Pool = Callable[[Iterable[float]], float]
+Item = TypeVar("Item")
 
 
 def series_name(case: CaseFacts, sweep: str) -> str:
@@ -209,19 +211,17 @@ def units_of_all(known: Iterable[Collection[str]]) -> tuple[str, ...]:
     return tuple(sorted(shared, key=_rank_of_unit))
 
 
-def of_one_unit(results: Iterable[RunResult]) -> tuple[list[RunResult], tuple[str, ...]]:
-    """The runs that have a number, as far as there is one unit for them, and the units that all of
-    these have. If no unit is common to all, samples/s counts, else what the first run has."""
-    measured = [result for result in results if result.rates]
-    if measured and not units_of_all([result.rates for result in measured]):
-        unit = first_unit([result.rates for result in measured])
-        measured = [result for result in measured if unit in result.rates]
-    return measured, units_of_all([result.rates for result in measured])
-
-
-def first_unit(known: Iterable[Iterable[str]]) -> str:
-    """Samples/s if some have it, else the first unit that one has."""
-    return min((unit for units in known for unit in units), key=_rank_of_unit)
+def of_one_unit(
+    items: Iterable[Item], rates: Callable[[Item], Collection[str]] = attrgetter("rates")
+) -> tuple[list[Item], tuple[str, ...]]:
+    """The runs (or what else has ``rates``) that have a number, as far as there is one unit for
+    them, and the units that all of these have. If no unit is common to all, samples/s counts, else
+    what the first run has."""
+    measured = [item for item in items if rates(item)]
+    if measured and not units_of_all(map(rates, measured)):
+        unit = min((unit for item in measured for unit in rates(item)), key=_rank_of_unit)
+        measured = [item for item in measured if unit in rates(item)]
+    return measured, units_of_all(map(rates, measured))
 
 
 def _rank_of_unit(unit: str) -> bool:

@@ -12,11 +12,12 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
+from operator import attrgetter
 
 from dlperf_hpc.analysis.comparison import Identity, Subject, identity_of, subjects
 from dlperf_hpc.analysis.machines import Difference, differences
 from dlperf_hpc.analysis.outcomes import Drift, LevelStep, changes, error_of_best, thresholds
-from dlperf_hpc.analysis.speedup import chosen, first_unit, of_one_unit, units_of_all
+from dlperf_hpc.analysis.speedup import chosen, of_one_unit, units_of_all
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult
 from dlperf_hpc.model.statistics import RISK, TOLERANCE, Interval, median_interval
 
@@ -253,17 +254,14 @@ def _once(group: Sequence[Measurement], remarks: list[str]) -> list[Measurement]
 
 def _in_one_unit(group: Sequence[Measurement], remarks: list[str]) -> list[Measurement]:
     """Those that have a unit of throughput in common."""
-    speeds = [each.subject.speeds for each in group]
-    if units_of_all(speeds):
-        return list(group)
-    unit = first_unit(speeds)
+    kept, (unit, *_) = of_one_unit(group, attrgetter("subject.speeds"))
     for each in group:
         if unit not in each.subject.speeds:
             remarks.append(
                 f"{each.place}: {each.subject.case.series} is left out: it has"
                 f" {' and '.join(each.subject.speeds)}, others have {unit}"
             )
-    return [each for each in group if unit in each.subject.speeds]
+    return kept
 
 
 def _in_order(group: Sequence[Measurement], now: datetime, remarks: list[str]) -> list[Measurement]:
