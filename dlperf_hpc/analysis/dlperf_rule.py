@@ -60,9 +60,13 @@ def round2(value: float) -> float:
 
 
 def dlperf_table(
-    model: str, batch_size: int | None, speeds: Mapping[str, Mapping[int, float]]
+    model: str,
+    batch_size: int | None,
+    speeds: Mapping[str, Mapping[int, float]],
+    average_digits: int = 2,
 ) -> DlperfTable:
-    """The table of ``{topology: {repeat: samples/s}}``; topologies in the order given.
+    """The table of ``{topology: {repeat: samples/s}}``; topologies in the order given. Some scripts
+    round ``average_speed`` to other than 2 digits: ``average_digits``.
 
     ValueError for a speed that is not positive and finite (the scripts would average it in).
     """
@@ -74,9 +78,9 @@ def dlperf_table(
         reasons.append(f"no speedup: there is no {BASE}")
     elif base == 0:
         reasons.append(f"no speedup: the median of {BASE} rounds to 0")
-    cells = {}
+    cells, shift = {}, 10.0**average_digits
     for name, median in medians.items():
-        average = round2(sum(rounded[name]) / len(rounded[name]))
+        average = round(sum(rounded[name]) / len(rounded[name]) * shift) / shift
         speedup = round2(median / base) if base else None
         cells[name] = DlperfCell(average, batch_size, median, speedup)
     return DlperfTable(model, cells, tuple(reasons))

@@ -10,7 +10,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from dlperf_hpc.analysis.dlperf_rule import DlperfTable, dlperf_table, round2
@@ -93,25 +93,16 @@ def _table(
     group: Sequence[RunResult], show: Show, average_digits: int
 ) -> tuple[list[str], DlperfTable]:
     speeds: dict[str, dict[int, float]] = {}
-    rounded: dict[str, dict[int, float]] = {}
     lines = []
     for result in group:
         name, value = str(result.run.case.topology), result.samples_per_s
         runs = speeds.setdefault(name, {})
         if value is not None:
             runs[result.run.repeat] = value
-            rounded.setdefault(name, {})[result.run.repeat] = round2(value)
-            lines.append(f"{show(_log(result))} {rounded[name]}")
+            rounded = {repeat: round2(each) for repeat, each in runs.items()}
+            lines.append(f"{show(_log(result))} {rounded}")
     case = group[0].run.case
-    table = dlperf_table(case.model or "unknown", case.batch_size, speeds)
-    if average_digits == 2:
-        return lines, table
-    shift = 10**average_digits
-    cells = {}
-    for name, cell in table.cells.items():
-        average = sum(rounded[name].values()) / len(rounded[name])
-        cells[name] = replace(cell, average_speed=round(average * shift) / shift)
-    return lines, replace(table, cells=cells)
+    return lines, dlperf_table(case.model or "unknown", case.batch_size, speeds, average_digits)
 
 
 def _labels(cases: Mapping[str, CaseFacts]) -> dict[str, str]:
