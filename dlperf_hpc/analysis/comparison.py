@@ -211,21 +211,6 @@ FILTERS = ("framework", "model", "precision", "batch_size", "topology", "tag")
 """What a selection of measured cases may ask for; ``tag`` is one of the case's tags."""
 
 
-def selected(cases: Iterable[Subject], wanted: Mapping[str, Sequence[str]]) -> list[Subject]:
-    """The measured cases that have, for every key of ``wanted``, one of its values.
-
-    Keys are those of :data:`FILTERS`; case does not matter.
-    """
-    return [
-        subject
-        for subject in cases
-        if all(
-            {text.lower() for text in texts(subject, key)} & {value.lower() for value in values}
-            for key, values in wanted.items()
-        )
-    ]
-
-
 def texts(subject: Subject, key: str) -> list[str]:
     """What a case has under a key of :data:`FILTERS`."""
     return list(subject.case.tags) if key == "tag" else [subject.case.text(key)]

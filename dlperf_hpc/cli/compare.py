@@ -114,12 +114,9 @@ def _subjects(arguments: argparse.Namespace, place: _Side) -> list[Subject]:
         held = {key: published.values_of(rows, key) for key in place.wanted}
     else:
         everything = comparison.subjects(options.results_below(arguments, place.directory))
-        found = comparison.selected(everything, place.wanted)
-        held = {}
-        for key in place.wanted:
-            held[key] = sorted(
-                {text for each in everything for text in comparison.texts(each, key)}
-            )
+        texts = comparison.texts
+        found = published.select(everything, place.wanted, texts)
+        held = {key: published.values_of(everything, key, texts) for key in place.wanted}
     if not found:
         there = "; ".join(f"{key}: {', '.join(values)}" for key, values in held.items())
         raise usage_error(place.text, "no case is selected", there and f"there are {there}")

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 
 from dlperf_hpc.model.case import Topology, known_fields
 
@@ -131,26 +131,9 @@ FILTERS: Mapping[str, str] = {
 }
 """What a selection of published results may ask for, and how its values look."""
 
+Row = TypeVar("Row")
+Texts = Callable[[Any, str], list[str]]
 _PARTS = ("hardware", "repository", "path", "ref")
-
-
-def select(rows: Iterable[Published], wanted: Mapping[str, Sequence[str]]) -> list[Published]:
-    """The rows that have, for every key of ``wanted`` (keys of :data:`FILTERS`), one of its values.
-    Case does not matter. KeyError for a key that is none."""
-    lowered = {key: [value.lower() for value in values] for key, values in wanted.items()}
-    return [row for row in rows if all(_has(row, key, lowered[key]) for key in lowered)]
-
-
-def values_of(rows: Iterable[Published], key: str) -> list[str]:
-    """What the rows hold under a key of :data:`FILTERS`, each once, sorted as text."""
-    return sorted({text for row in rows for text in _texts(row, key)})
-
-
-def _has(row: Published, key: str, values: Sequence[str]) -> bool:
-    texts = [text.lower() for text in _texts(row, key)]
-    if key in _PARTS:
-        return any(value in text for text in texts for value in values)
-    return any(text in values for text in texts)
 
 
 def _texts(row: Published, key: str) -> list[str]:
@@ -160,3 +143,26 @@ def _texts(row: Published, key: str) -> list[str]:
         return list(row.options)
     value = getattr(row, key)
     return [] if value is None else [str(value)]
+
+
+def select(
+    rows: Iterable[Row], wanted: Mapping[str, Sequence[str]], texts: Texts = _texts
+) -> list[Row]:
+    """The rows that have, for every key of ``wanted``, one of its values. Case does not matter.
+    ``texts`` gives what a row has under a key: of published ones a key of :data:`FILTERS`, KeyError
+    for any other."""
+    lowered = {key: [value.lower() for value in values] for key, values in wanted.items()}
+    return [row for row in rows if all(_has(texts(row, key), key, lowered[key]) for key in lowered)]
+
+
+def values_of(rows: Iterable[Row], key: str, texts: Texts = _texts) -> list[str]:
+    """What the rows hold under a key, each once, sorted as text; ``texts`` as in
+    :func:`select`."""
+    return sorted({text for row in rows for text in texts(row, key)})
+
+
+def _has(found: Iterable[str], key: str, values: Sequence[str]) -> bool:
+    texts = [text.lower() for text in found]
+    if key in _PARTS:
+        return any(value in text for text in texts for value in values)
+    return any(text in values for text in texts)

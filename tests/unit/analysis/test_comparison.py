@@ -18,8 +18,8 @@ from dlperf_hpc.analysis.comparison import (
     nearest,
     pooled,
     published_subjects,
-    selected,
     subjects,
+    texts,
 )
 from dlperf_hpc.analysis.outcomes import RatioOutcome
 from dlperf_hpc.model.case import ObservedCase, ObservedRun, Topology
@@ -277,9 +277,9 @@ def test_published_figures_without_a_partner_are_only_counted() -> None:
 
 def test_selected_cases() -> None:
     sides = subjects([ok(case(t), 1, 5.0) for t in ("1n1g", "1n2g", "2n8g")])
-    assert len(selected(sides, {"topology": ["1n1g", "2N8G"]})) == 2
-    assert len(selected(sides, {"topology": ["1n1g"], "precision": ["fp16"]})) == 0
-    assert selected(sides, {"tag": ["xla"]}) == []
+    assert len(select(sides, {"topology": ["1n1g", "2N8G"]}, texts)) == 2
+    assert len(select(sides, {"topology": ["1n1g"], "precision": ["fp16"]}, texts)) == 0
+    assert select(sides, {"tag": ["xla"]}, texts) == []
 
 
 @pytest.mark.parametrize(
