@@ -42,28 +42,22 @@ _HOW_TO_READ = (
 )
 
 
-class _Place(NamedTuple):
-    """A case of the page, and its number there."""
-
-    trend: Trend
-    item: int
-
-
 class _Event(NamedTuple):
-    """A change of a case, which is a row of the first table."""
+    """A change of a case, which is a row of the first table; ``item`` is the case's number."""
 
-    place: _Place
+    item: int
+    trend: Trend
     change: Change
 
 
 def page(found: History, source: str) -> Page:
     """The page; ``source`` says what was read. Cases that became slower come first."""
-    trends = sorted(found.trends, key=_evidence)
-    places = [_Place(trend, item) for item, trend in enumerate(trends[:MOST_CASES])]
-    events = [_Event(place, change) for place in places for change in place.trend.changes]
+    trends = sorted(found.trends, key=_evidence)[:MOST_CASES]
+    numbered = enumerate(trends)
+    events = [_Event(item, trend, change) for item, trend in numbered for change in trend.changes]
     events.sort(key=lambda event: event.change.step.ratio)
     values = redacted(json.dumps(history_json(found), indent=1, allow_nan=False))
-    left_out = len(found.trends) - len(places)
+    left_out = len(found.trends) - len(trends)
     changed = f"{len(events) or 'No'} changes by a step, the largest loss first."
     return Page(
         kind="history",
@@ -73,15 +67,15 @@ def page(found: History, source: str) -> Page:
         counts=_counts(found),
         remarks=tuple(Remark(f"{printable(line)}.") for line in found.remarks),
         missing=(f"history.json, below, has {left_out} cases more.",) * (left_out > 0),
-        figure=_figure(places, found.dated),
+        figure=_figure(trends, found.dated),
         sections=(
             Section("changes", "What changed", (changed,), _changes(events) if events else None),
-            Section("cases", "Cases", (), _cases(places)),
+            Section("cases", "Cases", (), _cases(trends)),
         ),
-        filters=filters(map(_keys, (place.trend for place in places))),
+        filters=filters(map(_keys, trends)),
         data={
-            "cases": [_data(place, found.dated) for place in places],
-            "series": [_name(place.trend) for place in places],
+            "cases": [_data(*each, found.dated) for each in enumerate(trends)],
+            "series": list(map(_name, trends)),
             "most": MOST_SERIES,
         },
         files={"history.json": f"{values}\n".encode()},
@@ -119,28 +113,28 @@ def _whole(trend: Trend) -> float:
     return median(trend.levels[:first])
 
 
-def _figure(places: Sequence[_Place], dated: bool) -> PageFigure:
-    drawn = places[:MOST_SERIES]
-    lines = [[(p["x"], p["y"], p["change"]) for p in _points(place, dated)] for place in drawn]
+def _figure(trends: Sequence[Trend], dated: bool) -> PageFigure:
+    drawn = trends[:MOST_SERIES]
+    lines = [[(p["x"], p["y"], p["change"]) for p in _points(trend, dated)] for trend in drawn]
     series = tuple(
         Series(_name(trend), colour_of(item), mark_of(item).path, dash_of(item))
-        for trend, item in places
+        for item, trend in enumerate(trends)
     )
     axis = "when the first run began" if dated else "measurements, in the order of the command"
     return PageFigure(
         "Throughput over time",
         f"Each case relative to what it was at first; {axis}.",
-        still=figure.trends_in_page([_name(p.trend) for p in drawn], lines, dated),
-        still_caption=f"{len(places) - len(drawn)} more cases are in the table."
-        * (len(places) > len(drawn)),
-        specs={"trends": figure.trends(len(places), dated)},
+        still=figure.trends_in_page(list(map(_name, drawn)), lines, dated),
+        still_caption=f"{len(trends) - len(drawn)} more cases are in the table."
+        * (len(trends) > len(drawn)),
+        specs={"trends": figure.trends(len(trends), dated)},
         series=series,
     )
 
 
-def _points(place: _Place, dated: bool) -> list[dict[str, Any]]:
+def _points(trend: Trend, dated: bool) -> list[dict[str, Any]]:
     """Its measurements for script and picture; x is in ms since 1970, or counts them."""
-    trend, whole = place.trend, _whole(place.trend)
+    whole = _whole(trend)
     texts: dict[int, list[str]] = defaultdict(list)
     for at, text in marked(trend):
         texts[at].append(text)
@@ -182,9 +176,8 @@ def _outcome(change: Change) -> str:
     return "slower" if change.step.ratio < 1 else "faster"
 
 
-def _data(place: _Place, dated: bool) -> dict[str, Any]:
-    trend, item = place
-    points = _points(place, dated)
+def _data(item: int, trend: Trend, dated: bool) -> dict[str, Any]:
+    points = _points(trend, dated)
     return {"name": _name(trend), "s": item, "keys": _keys(trend), "points": points}
 
 
@@ -194,49 +187,47 @@ def _keys(trend: Trend) -> dict[str, str]:
 
 
 def _since(event: _Event) -> Cell:
-    after = event.place.trend.measurements[event.change.step.at]
+    after = event.trend.measurements[event.change.step.at]
     return Cell(printable(f"{after.day} {after.place}".strip()), None)
 
 
 _EVENTS: tuple[Column[_Event], ...] = (
-    words("case", lambda e: _name(e.place.trend)),
+    words("case", lambda e: _name(e.trend)),
     words("outcome", lambda e: "suspected" if e.change.step.suspected else _outcome(e.change)),
     figures("change", lambda e: e.change.step.ratio - 1, form=signed_percent),
     words("since", _since),
-    words(
-        "what else changed", lambda e: printable(causes_text(e.place.trend, e.change)), long=True
-    ),
+    words("what else changed", lambda e: printable(causes_text(e.trend, e.change)), long=True),
 )
 
 
 def _changes(events: Sequence[_Event]) -> Table[_Event]:
     return Table(
         "Every change of a case", _EVENTS, events, name="changes",
-        bad=lambda e: _outcome(e.change) == "slower", items=[e.place.item for e in events],
+        bad=lambda e: _outcome(e.change) == "slower", items=[e.item for e in events],
     )  # fmt: skip
 
 
-def _of_last(place: _Place) -> float:
-    return place.trend.levels[-1] / _whole(place.trend) - 1
+def _of_last(trend: Trend) -> float:
+    return trend.levels[-1] / _whole(trend) - 1
 
 
-_CASES: tuple[Column[_Place], ...] = (
-    words("case", lambda p: _name(p.trend)),
-    words("outcome", lambda p: ", ".join(p.trend.verdicts)),
-    figures("latest", lambda p: p.trend.levels[-1], unit="all devices"),
-    words("unit", "trend.unit"),
+_CASES: tuple[Column[Trend], ...] = (
+    words("case", _name),
+    words("outcome", lambda t: ", ".join(t.verdicts)),
+    figures("latest", lambda t: t.levels[-1], unit="all devices"),
+    words("unit", "unit"),
     figures("change", _of_last, unit="since the first", form=signed_percent),
-    figures("measurements", lambda p: len(p.trend.measurements), form=str),
-    words("first", lambda p: p.trend.measurements[0].day),
-    words("last", lambda p: p.trend.measurements[-1].day),
+    figures("measurements", lambda t: len(t.measurements), form=str),
+    words("first", lambda t: t.measurements[0].day),
+    words("last", lambda t: t.measurements[-1].day),
     words(
-        "what happened", lambda p: printable("; ".join(t for _, t in marked(p.trend))), long=True
+        "what happened", lambda t: printable("; ".join(text for _, text in marked(t))), long=True
     ),
 )
 
 
-def _cases(places: Sequence[_Place]) -> Table[_Place]:
+def _cases(trends: Sequence[Trend]) -> Table[Trend]:
     return Table(
-        "Every case", _CASES, places, name="cases", items=range(len(places)),
-        bad=lambda p: "slower" in p.trend.verdicts,
+        "Every case", _CASES, trends, name="cases", items=range(len(trends)),
+        bad=lambda t: "slower" in t.verdicts,
     )  # fmt: skip
