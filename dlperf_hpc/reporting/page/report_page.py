@@ -48,7 +48,6 @@ from dlperf_hpc.reporting.table import (
     csv_table,
     figures,
     natural,
-    span,
     words,
 )
 
@@ -111,8 +110,6 @@ def page(report: Report) -> Page:
 def _facts(visible: VisibleReport) -> tuple[tuple[str, str], ...]:
     """What was measured, where and on what, as names with texts."""
     report = visible.report
-    starts = sorted(run.started for run in report.runs if run.started)
-    ends = sorted(run.ended for run in report.runs if run.ended)
     values = keys(map(key_values, report.cases))
     alike = (
         f"{key} {each[0]}" for key, each in values.items() if len(each) == 1 and each[0] != NONE
@@ -121,7 +118,7 @@ def _facts(visible: VisibleReport) -> tuple[tuple[str, str], ...]:
     found = {
         **report.machines,
         "Base of speedup": ", ".join(bases) or f"none: {report.base or DEFAULT_BASE} has no run",
-        "Measured": span([*starts[:1], *ends[-1:]]),
+        "Measured": report.measured,
         "Site": report.site,
         "Node-hours": cost_text(report).partition(": ")[2].strip(),
         "Repeats": report.repeats,
