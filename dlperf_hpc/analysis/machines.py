@@ -318,25 +318,29 @@ def together(setups: Iterable[Mapping[str, Iterable[str]]]) -> Setup:
 def differences(a: Setup, b: Setup) -> tuple[Difference, ...]:
     """In what two setups are known not to be alike: what one of them does not tell is no
     difference, and one accelerator by two names is none either."""
+    sides = [(what, a.get(what, ()), b.get(what, ())) for what in (HARDWARE, *_ENVIRONMENT_DIFF)]
+    for name, values in variables_of({"a": a, "b": b}).items():
+        sides.append((name, values["a"], values["b"]))
     found = []
-    for what in (HARDWARE, *_ENVIRONMENT_DIFF):
-        mine, theirs = a.get(what), b.get(what)
+    for what, mine, theirs in sides:
         alike = mine == theirs or (what == HARDWARE and same_hardware(a, b))
         if mine and theirs and not alike:
             found.append(Difference(what, mine, theirs))
-    return (*found, *_other_variables(a.get(VARIABLES, ()), b.get(VARIABLES, ())))
+    return tuple(found)
 
 
-def _other_variables(a: Iterable[str], b: Iterable[str]) -> Iterator[Difference]:
-    """What variables are set to on either side; nothing if one side's logs tell none."""
-    one, two = assigned(a), assigned(b)
-    for name in sorted(one.keys() | two.keys()) if one and two else ():
-        mine, theirs = (tuple(side.get(name, [NOT_SET])) for side in (one, two))
-        if mine != theirs:
-            yield Difference(name, mine, theirs)
+def variables_of(setups: Mapping[str, Setup]) -> dict[str, dict[str, tuple[str, ...]]]:
+    """The values of each environment variable that some setup has, by its name and the setup's:
+    :data:`NOT_SET` where only others have it, none where a setup tells no variables at all."""
+    known = {name: _assigned(setup.get(VARIABLES, ())) for name, setup in setups.items()}
+    found = {}
+    for variable in sorted(set().union(*known.values()) - {""}):
+        values = {name: of.get(variable, [NOT_SET] * bool(of)) for name, of in known.items()}
+        found[variable] = {name: tuple(each) for name, each in values.items()}
+    return found
 
 
-def assigned(variables: Iterable[str]) -> dict[str, list[str]]:
+def _assigned(variables: Iterable[str]) -> dict[str, list[str]]:
     """The values of each variable of a :data:`Setup`, by its name; '' stands for all of them."""
     found: dict[str, list[str]] = {}
     for name, _, value in (each.partition("=") for each in variables):

@@ -6,19 +6,12 @@ none counts), and what its manifest says of where it runs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from dlperf_hpc.analysis.machines import (
-    HARDWARE_KINDS,
-    NOT_SET,
-    VARIABLES,
-    Setup,
-    assigned,
-    setup_of,
-)
+from dlperf_hpc.analysis.machines import HARDWARE_KINDS, VARIABLES, setup_of, variables_of
 from dlperf_hpc.errors import at_most, listed, printable
 from dlperf_hpc.model.result import RunResult, SweepSource
 from dlperf_hpc.reporting.table import Column, Table, words
@@ -63,7 +56,7 @@ def facts(report: SeveralSweeps) -> list[SweepFact]:
         for what in names
         if what != VARIABLES
     ]
-    found += _variables(setups)
+    found += [SweepFact(*each) for each in variables_of(setups).items()]
     return [fact for fact in found if any(fact.values.values())][:_MOST_FACTS]
 
 
@@ -75,16 +68,6 @@ def _setup(report: SeveralSweeps, sweep: SweepSource) -> dict[str, tuple[str, ..
 def runs_of(report: SeveralSweeps, sweep: SweepSource) -> list[RunResult]:
     """The runs of one of the report's sweeps."""
     return [run for run in report.runs if run.sweep == sweep.name]
-
-
-def _variables(setups: Mapping[str, Setup]) -> Iterator[SweepFact]:
-    """Environment variables; of a sweep whose logs tell none nothing is known."""
-    known = {name: assigned(setup.get(VARIABLES, ())) for name, setup in setups.items()}
-    for variable in sorted({each for values in known.values() for each in values} - {""}):
-        values = {
-            name: tuple(of.get(variable, [NOT_SET])) if of else () for name, of in known.items()
-        }
-        yield SweepFact(variable, values)
 
 
 def table(report: SeveralSweeps) -> Table[SweepFact]:
