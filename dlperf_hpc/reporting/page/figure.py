@@ -71,13 +71,9 @@ def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
     """A quantity against devices: medians with their intervals, joined by thin lines, every run a
     dot, hollow where it does not count, the ideal in grey, and the names of series where their
     lines end. The script sets the ends of the axes (``xlow`` ...): it places these names."""
-    numbers = list(range(series))
-    colours = list(map(colour_of, numbers))
-    shapes = [mark_of(place).path for place in numbers]
-    by_series = {"field": "s", "type": "nominal", "legend": None}
+    colours, dashes, shapes = _looks(series)
     axis = {"title": "devices, over all nodes", "values": list(devices), "format": "d"}
     grey = {"type": "line", "color": "#8a929c", "strokeDash": [5, 4], "strokeWidth": 1.2}
-    lines = {"domain": numbers, "range": [list(dash_of(place)) or [1, 0] for place in numbers]}
     name = {"type": "text", "align": "left", "dx": 3, "fontSize": 11, "color": "currentColor"}
     aside = {"type": "rule", "strokeWidth": 1, "opacity": 0.45}
     cross = "M-.8,-.8L.8,.8M-.8,.8L.8,-.8"
@@ -89,12 +85,12 @@ def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
         "encoding": {
             "x": _number("x", axis=axis, scale=_ends("x")),
             "y": _number("y", axis={}, scale=_ends("y")),
-            "color": {**by_series, "scale": {"domain": numbers, "range": colours}},
+            "color": colours,
         },
         "layer": [
             _layer("ideal", {**grey, "clip": True}, color=None),
             _layer("lines", {"type": "line", "strokeWidth": 1.3, "clip": True},
-                   strokeDash={**by_series, "scale": lines}),
+                   strokeDash=dashes),
             _layer("leaders", aside, x2={"field": "x2"}, y2={"field": "y2"}),
             _layer("labels", name, color=None, text={"field": "text"}),
             _layer("runs", _points(shape="circle", size=16, opacity=0.5, clip=True),
@@ -104,9 +100,21 @@ def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
             _layer("intervals", {"type": "rule", "strokeWidth": 2, "clip": True},
                    y=_number("low"), y2={"field": "high"}),
             _layer("cases", _points(size=70, opacity=1, clip=True), y=_number("y"),
-                   shape={**by_series, "scale": {"domain": numbers, "range": shapes}}),
+                   shape=shapes),
         ],
     }  # fmt: skip
+
+
+def _looks(series: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+    """How so many series are told apart: the encodings of colours, of dashes and of shapes."""
+    numbers = list(range(series))
+    dashes = [list(dash_of(place)) or [1, 0] for place in numbers]
+    looks = (list(map(colour_of, numbers)), dashes, [mark_of(place).path for place in numbers])
+    by_series = {"field": "s", "type": "nominal", "legend": None}
+    colours, broken, shapes = (
+        {**by_series, "scale": {"domain": numbers, "range": look}} for look in looks
+    )
+    return colours, broken, shapes
 
 
 def _ends(axis: str) -> dict[str, Any]:
@@ -200,11 +208,7 @@ def ratios(low: float, high: float) -> dict[str, Any]:
 def trends(series: int, dated: bool) -> dict[str, Any]:
     """Cases over time, relative to what they were at first: medians of measurements joined by thin
     lines, their intervals, and triangles or crosses where something changed."""
-    numbers = list(range(series))
-    one = {"field": "s", "type": "nominal", "legend": None}
-    lines = {"domain": numbers, "range": [list(dash_of(place)) or [1, 0] for place in numbers]}
-    shapes = {"domain": numbers, "range": [mark_of(place).path for place in numbers]}
-    colours = {"domain": numbers, "range": list(map(colour_of, numbers))}
+    colours, dashes, shapes = _looks(series)
     axis = {"title": None} if dated else {"title": "measurement", "format": "d", "tickMinStep": 1}
     x = {"type": "temporal"} if dated else {"type": "quantitative"}
     changed = [
@@ -222,14 +226,13 @@ def trends(series: int, dated: bool) -> dict[str, Any]:
             "x": {"field": "x", **x, "axis": axis, "scale": from_data},
             "y": _number("y", axis={"title": "throughput, over the first", "format": ".0~%"},
                          scale={"zero": False}),
-            "color": {**one, "scale": colours},
+            "color": colours,
         },
         "layer": [
-            _layer("lines", {"type": "line", "strokeWidth": 1.3},
-                   strokeDash={**one, "scale": lines}),
+            _layer("lines", {"type": "line", "strokeWidth": 1.3}, strokeDash=dashes),
             _layer("intervals", {"type": "rule", "strokeWidth": 1.6},
                    y=_number("low"), y2={"field": "high"}),
-            _layer("cases", _points(size=46, opacity=1), shape={**one, "scale": shapes}),
+            _layer("cases", _points(size=46, opacity=1), shape=shapes),
             *changed,
         ],
     }  # fmt: skip
