@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.model.checks import is_number
+from dlperf_hpc.model.checks import each, is_number, or_none
 from dlperf_hpc.model.result import MOST_LOSSES, PROGRAM, RunResult
 from dlperf_hpc.model.statistics import pieces
 
@@ -26,6 +26,7 @@ MOST_RUNS = 200
 
 _MOST_SAMPLES = 1000  # of a device; a log of this version has 60
 _MOST = 1e12  # of seconds, % and MHz: no sum of such is beyond a float
+_VALUES = each(or_none(lambda value: is_number(value) and abs(value) <= _MOST))
 
 
 @dataclass(frozen=True)
@@ -109,15 +110,10 @@ def _over_devices(gpus: Sequence[Mapping[str, Any]], name: str) -> Curve:
 
 def _points(moments: Any, values: Any) -> list[tuple[float, float]]:
     """The points of a device's line that have a value; none if the lists do not fit."""
-    if not (_are_numbers(moments) and _are_numbers(values) and len(moments) == len(values)):
+    fit = _VALUES(moments) and _VALUES(values) and len(moments) == len(values) <= _MOST_SAMPLES
+    if not fit:
         return []
     return [(at, value) for at, value in zip(moments, values) if None not in (at, value)]
-
-
-def _are_numbers(values: Any) -> bool:
-    if not isinstance(values, list) or len(values) > _MOST_SAMPLES:
-        return False
-    return all(each is None or (is_number(each) and abs(each) <= _MOST) for each in values)
 
 
 def _digits(value: float) -> float:
