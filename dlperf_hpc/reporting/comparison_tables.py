@@ -107,14 +107,11 @@ def comparison_tables(comparison: Comparison) -> list[table.Table[Compared]]:
 
 def first_lines(comparison: Comparison) -> list[str]:
     """What comes before the tables: in what A and B were not measured alike, hardware first."""
-    found: dict[str, list[str]] = {}
-    for case in comparison.cases:
-        for each in case.differences:
-            found.setdefault(each.what, []).append(_values(each))
-    if not found:
-        return []
     lines = other_hardware(comparison.cases)
-    return [*lines, f"A and B were not measured alike: {', '.join(found)} differ, see below"]
+    found = dict.fromkeys(each.what for case in comparison.cases for each in case.differences)
+    if found:
+        lines.append(f"A and B were not measured alike: {', '.join(found)} differ, see below")
+    return lines
 
 
 def other_hardware(cases: Iterable[Compared]) -> list[str]:

@@ -28,7 +28,7 @@ from dlperf_hpc.reporting.table import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console, RenderableType
+    from rich.console import RenderableType
 
     from dlperf_hpc.model.case import Topology
     from dlperf_hpc.records.collect import Collection as RunCollection
@@ -302,18 +302,10 @@ def print_status(collection: RunCollection, directory: str) -> None:
     console = Console(highlight=False)
     for part in status_parts(collection, directory):
         console.print(part)
-    bad = [result for result in collection.results if result.status.bad]
-    print_troubles(console, bad, "--json shows them all")
-
-
-def print_troubles(
-    console: Console,
-    bad: Sequence[RunResult],
-    more: str,
-    damaged: Mapping[str, str] = MappingProxyType({}),
-) -> None:
-    """Print :func:`trouble_table`, as many rows as one reads; ``more`` says where the rest is."""
-    trouble = trouble_table(bad, damaged, _MOST_TROUBLES, more)
+    trouble = trouble_table(
+        [result for result in collection.results if result.status.bad],
+        most=_MOST_TROUBLES, more="--json shows them all",
+    )  # fmt: skip
     if trouble is not None:
         console.print()
         console.print(drawn(trouble, style=""))
