@@ -100,7 +100,7 @@ def print_comparison(comparison: Comparison, hints: Sequence[str] = ()) -> None:
 def comparison_tables(comparison: Comparison) -> list[table.Table[Compared]]:
     """One table per pair of series and source, what it rests on beneath; fits 80 columns."""
     return [
-        table.Table(title, _COLUMNS, cases, [*sources, *_beneath(cases)])
+        table.Table(title, COLUMNS, cases, [*sources, *_beneath(cases)])
         for (title, *sources), cases in _by_series(comparison.cases).items()
     ]
 
@@ -180,16 +180,9 @@ def _runs(side: Subject | None, published: str) -> str:
     return published if side.published else str(side.counted)
 
 
-def _range(case: Compared) -> str:
-    found = case.interval
-    if found is None:
-        return ""
-    return "-".join(deciding(end, case.tolerance) for end in (found.low, found.high))
-
-
 def deciding(value: float, tolerance: float) -> str:
     """With as many digits as show on which side of 1, and of an end of the band, the value lies."""
-    for form in (_ratio, "{:.4f}".format, "{:.5f}".format, "{:.6f}".format):
+    for form in (ratio_text, "{:.4f}".format, "{:.5f}".format, "{:.6f}".format):
         text = form(value)
         ends = (*band(tolerance), 1.0)
         if all(
@@ -199,16 +192,16 @@ def deciding(value: float, tolerance: float) -> str:
     return text
 
 
-def _median(side: Subject | None, case: Compared) -> str:
+def _median(side: Subject | None, case: Compared) -> table.Cell | None:
     if side is None or not side.speeds:
-        return ""
+        return None
+    unit = heading = case.unit
     if case.outcome is RatioOutcome.OTHER_UNIT:
-        unit = next(iter(side.speeds))
-        return f"{table.number(side.median(unit))} {unit}"
-    return table.number(side.median(case.unit))
+        unit, heading = next(iter(side.speeds)), ""
+    return table.speed_cell(side.median(unit), unit, heading)
 
 
-def _ratio(value: float) -> str:
+def ratio_text(value: float) -> str:
     """Three digits after the point, so that 0.2 % shows; fewer where the number is long."""
     return f"{value:.3f}" if value < 100 else f"{value:.4g}"
 
@@ -218,15 +211,18 @@ def outcome_style(outcome: str) -> str:
     return _STYLES.get(outcome, "yellow")
 
 
-_COLUMNS: tuple[table.Column[Compared], ...] = (
+COLUMNS: tuple[table.Column[Compared], ...] = (
     table.words("case", _name),
     table.figures("A", lambda case: _median(case.a, case)),
     table.figures("B", lambda case: _median(case.b, case)),
-    table.figures("B/A", "ratio", form=_ratio),
-    table.figures("CI", _range),
+    table.figures("B/A", "ratio", form=ratio_text),
+    table.figures(
+        "CI", lambda c: table.interval_text(c.interval, lambda end: deciding(end, c.tolerance))
+    ),
     table.figures("runs", counts),
     table.words("outcome", "outcome.value", style=outcome_style),
 )
+"""The columns of a terminal, of which the page picks some."""
 
 
 def _percent(value: float) -> str:
@@ -306,7 +302,7 @@ def comparison_junit(comparison: Comparison, bad: Collection[str]) -> bytes:
 
 
 def _test(case: Compared, failed: bool) -> table.JunitCase:
-    cells = [(column.name, column.view(case).text) for column in _COLUMNS[1:]]
+    cells = [(column.name, column.view(case).text) for column in COLUMNS[1:]]
     row = "; ".join(f"{name} {text}" for name, text in cells if text.strip())
     undecided = not failed and case.ratio is None
     return table.JunitCase(

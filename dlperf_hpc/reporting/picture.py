@@ -30,7 +30,7 @@ from dlperf_hpc.reporting.page.visible import (
     panels_by,
     short_names,
 )
-from dlperf_hpc.reporting.table import common_beginning, number, percent
+from dlperf_hpc.reporting.table import common_beginning, interval_text, number, percent
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -340,7 +340,7 @@ def _title(panel: _Panel, point: _Point) -> str:
     interval = panel.interval(point.summary)
     if interval is None:
         return text
-    ends = f"{panel.form(interval.low)}-{panel.form(interval.high)}"
+    ends = interval_text(interval, panel.form)
     return f"{text}, interval {ends} (covers {percent(interval.coverage)})"
 
 

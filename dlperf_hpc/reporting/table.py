@@ -73,9 +73,11 @@ signed_percent = _form("{:+.1f} %", 100)
 """``+6.1 %``: a fraction as per cent with its sign."""
 
 
-def interval_text(interval: Interval | None) -> str:
+def interval_text(
+    interval: Interval | None, form: Callable[[float], str] = number, to: str = "-"
+) -> str:
     """``4873.92-4903.74``; '' for None."""
-    return "" if interval is None else f"{number(interval.low)}-{number(interval.high)}"
+    return "" if interval is None else f"{form(interval.low)}{to}{form(interval.high)}"
 
 
 def speed_heading(units: Iterable[str]) -> str:

@@ -8,20 +8,22 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison, Subject
+from dlperf_hpc.analysis.comparison import KEYS, Compared, Comparison
 from dlperf_hpc.analysis.machines import HARDWARE_KINDS
 from dlperf_hpc.analysis.outcomes import RatioOutcome, band
 from dlperf_hpc.errors import number_of, printable, redacted
+from dlperf_hpc.reporting import table
 from dlperf_hpc.reporting.comparison_tables import (
+    COLUMNS,
     comparison_json,
     counts,
     deciding,
     other_hardware,
+    ratio_text,
     summary_lines,
 )
 from dlperf_hpc.reporting.page import Page, PageFigure, Remark, Section, figure
 from dlperf_hpc.reporting.page.visible import NONE, TO, filters, interval_cell, sentence
-from dlperf_hpc.reporting.table import Cell, Column, Table, figures, percent, words
 
 MOST_CASES = 1000
 _MOST_DRAWN = 60  # by matplotlib; the scripts draw all
@@ -64,7 +66,7 @@ def page(
     facts = {
         **{name: ", ".join(places) for name, places in sides.items()},
         "Counts as the same": f"B / A from {low:.6g} to {high:.6g}",
-        "An outcome may be wrong": f"{percent(comparison.risk)} of the time at most",
+        "An outcome may be wrong": f"{table.percent(comparison.risk)} of the time at most",
         "Need not be equal": ", ".join(comparison.across),
     }
     of_outcome = ((outcome, comparison.count(outcome)) for outcome in _ORDER)
@@ -161,25 +163,19 @@ def _figure(cases: Sequence[Compared], tolerance: float) -> PageFigure:
     )
 
 
-def _table(cases: Sequence[Compared]) -> Table[Compared]:
-    return Table(
+def _table(cases: Sequence[Compared]) -> table.Table[Compared]:
+    return table.Table(
         "Every case of both sides", _COLUMNS, cases, bad=lambda c: c.outcome is RatioOutcome.SLOWER,
         name="cases", items=range(len(cases)),
     )  # fmt: skip
-
-
-def _median(side: Subject | None, case: Compared) -> float | None:
-    if side is None or case.outcome is RatioOutcome.OTHER_UNIT:
-        return None
-    return side.median(case.unit)
 
 
 def _verdict(case: Compared) -> str:
     return f"{case.outcome.value}: {_VERDICTS[case.outcome]}"
 
 
-def _interval(case: Compared) -> Cell | None:
-    return interval_cell(case.interval, lambda end: deciding(end or 0.0, case.tolerance))
+def _interval(case: Compared) -> table.Cell | None:
+    return interval_cell(case.interval, lambda end: deciding(end, case.tolerance))
 
 
 def _counts(case: Compared) -> str:
@@ -190,29 +186,26 @@ def _what_differs(case: Compared) -> str:
     return ", ".join(each.what for each in case.differences)
 
 
-def _three(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
-
-
-_COLUMNS: tuple[Column[Compared], ...] = (
-    words("case", lambda c: _name(c)),
-    words("verdict", _verdict, long=True),
-    figures("B / A", "ratio", form=_three),
-    figures("interval", _interval, unit="of B / A"),
-    figures("error", "error", unit="at most", meaning="how often such an outcome is wrong",
-            form=percent),
-    figures("A", lambda c: _median(c.a, c), unit="median"),
-    figures("B", lambda c: _median(c.b, c), unit="median"),
-    words("unit", lambda c: "" if c.ratio is None else c.unit),
-    figures("runs", _counts, unit="A/B"),
-    words("what differs", _what_differs, long=True),
+_picked = table.picked(COLUMNS)
+_COLUMNS: tuple[table.Column[Compared], ...] = (
+    table.words("case", lambda c: _name(c)),
+    table.words("verdict", _verdict, long=True),
+    _picked("B/A", name="B / A", rank=0),
+    table.figures("interval", _interval, unit="of B / A"),
+    table.figures("error", "error", unit="at most", meaning="how often such an outcome is wrong",
+            form=table.percent),
+    _picked("A", unit="median", rank=0),
+    _picked("B", unit="median", rank=0),
+    table.words("unit", lambda c: "" if c.ratio is None else c.unit),
+    table.figures("runs", _counts, unit="A/B"),
+    table.words("what differs", _what_differs, long=True),
 )  # fmt: skip
 
-_DIFFERING: tuple[Column[tuple[tuple[str, str, str], int]], ...] = (
-    words("what", lambda line: line[0][0]),
-    words("A", lambda line: line[0][1], long=True),
-    words("B", lambda line: line[0][2], long=True),
-    figures("cases", lambda line: line[1], form=str),
+_DIFFERING: tuple[table.Column[tuple[tuple[str, str, str], int]], ...] = (
+    table.words("what", lambda line: line[0][0]),
+    table.words("A", lambda line: line[0][1], long=True),
+    table.words("B", lambda line: line[0][2], long=True),
+    table.figures("cases", lambda line: line[1], form=str),
 )
 
 
@@ -226,8 +219,8 @@ def _differences(cases: Sequence[Compared]) -> Section:
     line = "A and B were made alike, as far as their logs tell."
     if found:
         line = "Hardware, hosts and versions that are not alike: reasons to look at first."
-    table = Table("In what A and B differ", _DIFFERING, found.most_common(), name="differs")
-    return Section("differs", "Provenance: what differs", (line,), table if found else None)
+    made = table.Table("In what A and B differ", _DIFFERING, found.most_common(), name="differs")
+    return Section("differs", "Provenance: what differs", (line,), made if found else None)
 
 
 def _keys(case: Compared) -> dict[str, str]:
@@ -237,10 +230,9 @@ def _keys(case: Compared) -> dict[str, str]:
 
 
 def _data(case: Compared) -> dict[str, Any]:
-    ends = interval_cell(case.interval, _three) or Cell("")
     facts = {
-        "B / A": _three(case.ratio),
-        "interval": ends.text,
+        "B / A": _picked("B/A").view(case).text,
+        "interval": table.interval_text(case.interval, ratio_text, TO),
         "outcome": _verdict(case),
         "runs": _counts(case),
         "differ": _what_differs(case),

@@ -27,6 +27,7 @@ from dlperf_hpc.reporting.table import (
     Table,
     common_beginning,
     figures,
+    interval_text,
     natural,
     number,
     percent,
@@ -233,14 +234,11 @@ def short_names(names: Sequence[str]) -> list[str]:
 # --- tables
 
 
-def interval_cell(
-    value: Interval | None, form: Callable[[float | None], str] = number
-) -> Cell | None:
+def interval_cell(value: Interval | None, form: Callable[[float], str] = number) -> Cell | None:
     """From the lower end to the upper, with the coverage as the hint."""
     if value is None:
         return None
-    text = f"{form(value.low)}{TO}{form(value.high)}"
-    return Cell(text, value.low, f"covers {percent(value.coverage)}")
+    return Cell(interval_text(value, form, TO), value.low, f"covers {percent(value.coverage)}")
 
 
 def _speeds(unit: str, first: bool, rank: int = 1) -> list[Column[CaseSummary]]:
