@@ -57,24 +57,22 @@ def _words(text: str) -> frozenset[str]:
     return frozenset(text.split())
 
 
-_PCIE = _words("pcie")
+_PCIE, _PCIE_HBM2E = _words("pcie"), _words("pcie hbm2e")
+_SXM2 = _words("sxm sxm2")
 _SXM = _words("sxm sxm2 sxm4 sxm5 sxm6 hbm3 hbm3e")
 _V100, _P100 = frozenset((16, 32)), frozenset((12, 16))
 _HOPPER = _peaks(67.0, 989.0, tf32=494.5, fp8=1979.0)
+_HOPPER_PCIE = _peaks(51.0, 756.5, tf32=378.0, fp8=1513.0)
 _HOPPER_NVL = _peaks(60.0, 835.5, tf32=417.5, fp8=1670.5)
 _CDNA3 = _peaks(163.4, 1307.4, tf32=653.7, fp8=2614.9)
 
 ACCELERATORS: tuple[Accelerator, ...] = (
     # "NVIDIA Tesla P100" data sheet
     Accelerator("P100 PCIe", "p100", _peaks(9.3, 18.7, bf16=False), _PCIE, _PCIE, _P100),
-    Accelerator(
-        "P100 SXM", "p100", _peaks(10.6, 21.2, bf16=False), _words("sxm sxm2"), sizes=_P100
-    ),
+    Accelerator("P100 SXM", "p100", _peaks(10.6, 21.2, bf16=False), _SXM2, sizes=_P100),
     # "NVIDIA V100 Tensor Core GPU" data sheet
     Accelerator("V100 PCIe", "v100", _peaks(14.0, 112.0, bf16=False), _PCIE, _PCIE, _V100),
-    Accelerator(
-        "V100 SXM", "v100", _peaks(15.7, 125.0, bf16=False), _words("sxm sxm2"), sizes=_V100
-    ),
+    Accelerator("V100 SXM", "v100", _peaks(15.7, 125.0, bf16=False), _SXM2, sizes=_V100),
     Accelerator("V100S PCIe", "v100s", _peaks(16.4, 130.0, bf16=False), _PCIE, sizes=_V100),
     # "NVIDIA T4 Tensor Core GPU" data sheet
     Accelerator("T4", "t4", _peaks(8.1, 65.0, bf16=False)),
@@ -107,16 +105,13 @@ ACCELERATORS: tuple[Accelerator, ...] = (
          _peaks(125.0, 503.8, tf32=251.9, fp8=1007.6), _words("workstation edition"),
          _words("workstation"), frozenset((96,))),
     # "NVIDIA H100 Tensor Core GPU" and "NVIDIA H200 Tensor Core GPU" data sheets
-    Accelerator("H100 PCIe", "h100", _peaks(51.0, 756.5, tf32=378.0, fp8=1513.0),
-         _words("pcie hbm2e"),
-         _words("pcie hbm2e"), frozenset((80,))),
+    Accelerator("H100 PCIe", "h100", _HOPPER_PCIE, _PCIE_HBM2E, _PCIE_HBM2E, frozenset((80,))),
     Accelerator("H100 NVL", "h100", _HOPPER_NVL, _words("nvl hbm3"), _words("nvl")),
     Accelerator("H100 SXM", "h100", _HOPPER, _SXM, sizes=frozenset((80,))),
     Accelerator("H200 NVL", "h200", _HOPPER_NVL, _words("nvl hbm3e"), _words("nvl")),
     Accelerator("H200 SXM", "h200", _HOPPER, _SXM),
     # "NVIDIA H800" data sheet: an H100 with slower NVLink and fp64
-    Accelerator("H800 PCIe", "h800", _peaks(51.0, 756.5, tf32=378.0, fp8=1513.0), _PCIE, _PCIE,
-         frozenset((80,))),
+    Accelerator("H800 PCIe", "h800", _HOPPER_PCIE, _PCIE, _PCIE, frozenset((80,))),
     Accelerator("H800 SXM", "h800", _HOPPER, _SXM, sizes=frozenset((80,))),
     # "NVIDIA H20" data sheet; its form with 141 GB (H20-3e) has a sheet of its own
     Accelerator("H20", "h20", _peaks(44.0, 148.0, tf32=74.0, fp8=296.0), _SXM,
