@@ -20,7 +20,7 @@ from dlperf_hpc.logs.format import Columns, Format, Found, Line, LinePattern, Re
 from dlperf_hpc.logs.formats import formats
 from dlperf_hpc.logs.scan.demux import Block, first_block, pieces
 from dlperf_hpc.logs.scan.launchers import LAUNCH, LinePrefixes, detect_launcher
-from dlperf_hpc.logs.scan.literals import Group, Literals
+from dlperf_hpc.logs.scan.literals import Literals, Search
 from dlperf_hpc.logs.scan.state import LONGEST_LINE, State, behind_line, end_of_line, whole_lines
 from dlperf_hpc.logs.scanned import ScannedFile, Trouble
 from dlperf_hpc.records.failures import Where, found_in, patterns
@@ -33,9 +33,7 @@ formats that were recognised. NCCL's lines are looked for while there is no step
 
 LONGEST_RUN = 256
 FEWEST_IN_RUN = 2
-_TRIAL_BYTES = 1 << 13
-_FEWEST_DENSE = 16  # lines in a row with a figure each, behind which the next ones may have one too
-_DENSE_BYTES = 1 << 15  # taken apart at once where every line has a figure
+_FIRST_BYTES = 1 << 13  # after which it is looked whether a step was read
 MOST_TROUBLES = 50  # of one file: every rank of many may print its own traceback
 _LONGEST_TROUBLE = 160  # characters
 
@@ -90,13 +88,13 @@ class Scanner:
         self._wanting = list(wanting.values())
         self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
         self._rows = {n for n, text in enumerate(wanting) if not any(map(str.isalnum, text))}
-        self._groups = functools.lru_cache(maxsize=256)(self._sought)
+        self._search = functools.lru_cache(maxsize=256)(self._sought)
 
     def scan(self, path: str, size: int, blocks: Iterable[bytes]) -> ScannedFile:
         """Read a file's ``blocks`` (any cut) to the end. Never raises for what is in them."""
         blocks = iter(blocks)
         head = first_block(blocks)
-        state = State(detect_launcher(head))
+        state = State(detect_launcher(head), self._search(True, frozenset()))
         read = self._tagged if state.launcher.tagged else self._plain
         read(itertools.chain([head], blocks), state)
         return state.scanned(path, size)
@@ -170,50 +168,22 @@ class Scanner:
             for number, data in zip(run.numbers, run.lines):
                 self._show(state, number, data, run.literals)
             return
-        usual = self._show_text(state, run, text)
-        count = len(run.lines)
-        if usual and count >= _FEWEST_DENSE and run.numbers[-1] - run.numbers[0] == count - 1:
-            state.dense = run.lines[-1]
+        self._show_text(state, run, text)
 
-    def _show_text(self, state: State, run: _Stretch, text: _Text, at_once: bool = False) -> bool:
+    def _show_text(self, state: State, run: _Stretch, text: _Text) -> None:
         """Show lines that hold the same literals to each format: taken apart by one of its
-        patterns, if nothing is unusual in the lines, or else one by one. False if no pattern takes
-        them apart; with ``at_once`` nothing is shown then."""
+        patterns, if nothing is unusual in the lines, or else one by one."""
         known: dict[tuple[str, str], Found] = {}
-        takers, numbers = self._takers(run.literals), run.numbers
-        found = [_fitting(each, text.joined, len(numbers), known) for each in takers]
-        if at_once and not any(found):
-            return False
-        tags = None
+        numbers, tags = run.numbers, None
         if text.ranks is not None:
             tags = array("q", [-1 if rank is None else rank for rank in text.ranks])
-        for each, fit in zip(takers, found):
+        for each in self._takers(run.literals):
+            fit = _fitting(each, text.joined, len(numbers), known)
             builder = state.builders[each.name]
             if fit is None or not fit[0].read_all(fit[1], array("q", numbers), tags, builder):
                 ranks = text.ranks or itertools.repeat(None)
                 for line in map(Line, numbers, text.joined.split("\n"), ranks):
                     each.read(line, builder)
-        return any(found)
-
-    def _show_dense(self, block: bytes, begin: int, end: int, state: State) -> bool:
-        """Show the lines of a part of a block, if all are of the form of those that were read last;
-        False if they are not, or if it cannot be told at once."""
-        lines = block[begin : end - 1].split(b"\n")
-        literals = self._literals.found_in(state.dense, state.groups)
-        for group in state.groups:
-            alike = group.hits(state.dense)
-            if group.hits(memoryview(block)[begin:end]) != alike * len(lines):
-                return False
-        run = _Stretch(literals, [*range(state.lines + 1, state.lines + len(lines) + 1)], lines)
-        text = self._joined(state.launcher, run)
-        if text is None or "\r" in text.joined or literals not in state.settled:
-            return False
-        if not self._show_text(state, run, text, at_once=True):
-            return False
-        for line in lines[-2:]:
-            state.keep(literals, line)
-        state.lines += len(lines)
-        return True
 
     def _joined(self, launcher: LinePrefixes, run: _Stretch) -> _Text | None:
         """A run's lines without prefixes; None if the lines are few, or if one of them has to be
@@ -237,11 +207,11 @@ class Scanner:
             named.update(self._wanting[literal])
         return tuple(named.values())
 
-    def _groups_for(self, state: State) -> tuple[Group, ...]:
+    def _search_for(self, state: State) -> Search:
         early = state.seen < (SETTINGS_BYTES if state.has_steps else LATE_SETTINGS_BYTES)
-        return self._groups(early, frozenset(state.builders) - {LAUNCH.name})
+        return self._search(early, frozenset(state.builders) - {LAUNCH.name})
 
-    def _sought(self, early: bool, known: frozenset[str]) -> tuple[Group, ...]:
+    def _sought(self, early: bool, known: frozenset[str]) -> Search:
         """The literals to look for, of formats in ``known`` and of the rest, and those of failures,
         which together with the figures would be more than a fast pass takes.
 
@@ -258,7 +228,7 @@ class Scanner:
                     loose.append(literal)
             else:
                 firm.append(literal)
-        return tuple(self._literals.groups(range(self._first_figure), firm, loose))
+        return self._literals.search(range(self._first_figure), firm, loose)
 
     def _tagged(self, blocks: Iterable[bytes], state: State) -> None:
         for chunk in pieces(blocks):
@@ -266,12 +236,11 @@ class Scanner:
                 self._in_tagged(chunk, state)
                 continue
             state.lines = max(state.lines, chunk.number)
-            found = self._literals.find(chunk.data, 0, len(chunk.data), self._groups_for(state))
+            literals = self._search_for(state).of(chunk.data)
             state.seen += len(chunk.data)
-            literals = self._literals.of(chunk.data) if found else _NONE
             if not (chunk.whole or state.is_whole(chunk.data, literals)):
                 state.cut, state.lost = chunk.number, state.lost or bool(literals)
-            elif found:
+            elif literals:
                 self._show(state, chunk.number, chunk.data, literals, chunk.rank, chunk.host)
                 state.keep(literals, chunk.data)
 
@@ -282,7 +251,7 @@ class Scanner:
         if state.rest or block[end - 1 : end] != b"\n":  # or carriage returns end the last line
             state.lines += 1
         if state.rest:
-            literals = self._literals.of(state.rest)
+            literals = self._search_for(state).of(state.rest)
             if not state.is_whole(state.rest, literals):
                 state.cut, state.lost = state.lines, bool(literals)
             elif literals:
@@ -291,37 +260,28 @@ class Scanner:
     def _in_tagged(self, block: Block, state: State) -> None:
         state.lines = block.number - 1
         data = block.data
-        state.groups = self._groups_for(state)
+        state.search = self._search_for(state)
         for number, line, _ in self._found_lines(data, 0, len(data), state, returns=False):
             for chunk in block.chunks_of(number, line):
-                literals = self._literals.of(chunk.data)
+                literals = state.search.of(chunk.data)
                 if literals:
                     self._show(state, number, chunk.data, literals, chunk.rank, chunk.host)
                     state.keep(literals, chunk.data)
         state.seen += len(data)
 
     def _in_block(self, block: bytes, begin: int, end: int, state: State) -> None:
-        state.groups = self._groups_for(state)
+        state.search = self._search_for(state)
         at = begin
         while at < end:
-            if state.dense:
-                stop = behind_line(block, at + _DENSE_BYTES, end)
-                if self._show_dense(block, at, stop, state):
-                    at = stop
-                    continue
-            else:  # as dense as a part is, the rest may be
-                done = state.seen + at - begin
-                stop = behind_line(block, at + max(_TRIAL_BYTES, 3 * done), end)
+            stop = behind_line(block, at + max(_FIRST_BYTES, 3 * (state.seen + at - begin)), end)
             # Ranks meet before they train.
             if not state.has_steps and state.seen + stop - begin <= LATE_SETTINGS_BYTES:
                 state.connections.read(block[at:stop].decode(errors="replace"))
-            self._search(block, at, stop, state)
+            self._show_found(block, at, stop, state)
             at = stop
         state.seen += end - begin
 
-    def _search(self, block: bytes, begin: int, end: int, state: State) -> None:
-        if end - begin >= _TRIAL_BYTES:  # what is left of a block says little
-            state.dense = b""
+    def _show_found(self, block: bytes, begin: int, end: int, state: State) -> None:
         returns = block.find(b"\r", begin, end) >= 0
         run = _Stretch(_NONE)
         for number, line, literals in self._found_lines(block, begin, end, state, returns):
@@ -342,12 +302,11 @@ class Scanner:
     ) -> Iterator[tuple[int, bytes, frozenset[int]]]:
         """The lines in which something was found, with the numbers of the physical lines and
         their literals; counts these. ``returns``: a carriage return ends a line too."""
-        groups, known = state.groups, len(state.builders)
-        hits = self._literals.find(block, begin, end, groups)
-        find, rfind, among = block.find, block.rfind, self._literals.among
-        at, counted, stop = 0, begin, begin
+        search, known = state.search, len(state.builders)
+        find, rfind, count = block.find, block.rfind, block.count
+        hits, at, counted, stop = search.find(block, begin, end), 0, begin, begin
         while at < len(hits):
-            first, place = at, hits[at][0]
+            place = hits[at]
             start = rfind(b"\n", stop, place) + 1 or stop
             if returns:
                 start = rfind(b"\r", start, place) + 1 or start
@@ -356,18 +315,22 @@ class Scanner:
                 stop = find(b"\n", place, end)
                 stop = end if stop < 0 else stop
             at += 1
-            while at < len(hits) and hits[at][0] <= stop:
+            while at < len(hits) and hits[at] <= stop:
                 at += 1
-            state.lines += block.count(b"\n", counted, start)
-            counted = start
             line = block[start:stop]
-            yield state.lines + 1, line, among(block, hits[first:at], line)
+            literals = search.of(line)
+            if not literals:
+                continue
+            state.lines += count(b"\n", counted, start)
+            counted = start
+            yield state.lines + 1, line, literals
             if len(state.builders) > known:
-                before, known = groups, len(state.builders)
-                groups = state.groups = self._groups_for(state)
-                if _size(groups) > _size(before):
-                    hits, at = self._literals.find(block, stop, end, groups), 0
-        state.lines += block.count(b"\n", counted, end)
+                known = len(state.builders)
+                state.search = self._search_for(state)
+                if len(state.search.literals) > len(search.literals):
+                    search = state.search
+                    hits, at = search.find(block, stop, end), 0
+        state.lines += count(b"\n", counted, end)
 
 
 def _fitting(
@@ -384,10 +347,6 @@ def _fitting(
             columns = lines.columns(found) if len(found) == count else None
             return None if columns is None else (lines, columns)
     return None
-
-
-def _size(groups: tuple[Group, ...]) -> int:
-    return sum(len(group.literals) for group in groups)
 
 
 def _holds_one(each: Format, text: str) -> bool:

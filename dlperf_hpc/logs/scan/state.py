@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from dlperf_hpc.logs.format import ReadingBuilder
 from dlperf_hpc.logs.scan.launchers import LAUNCH, LinePrefixes
-from dlperf_hpc.logs.scan.literals import Group
+from dlperf_hpc.logs.scan.literals import Search
 from dlperf_hpc.logs.scanned import Fact, Note, Reading, ScannedFile, Trouble
 from dlperf_hpc.records.nccl import Connections
 
@@ -30,12 +30,11 @@ class State:
     ``lost`` if it held a literal, and ``rest`` what follows the last line end. ``endless`` are the
     numbers of lines too long to be read, and ``last`` has for each set of literals the last line
     that held them, ``before`` the one before it. Lines that hold a set of literals in ``settled``
-    can be read many at once: no builder begins with them. ``groups`` are the literals that are
-    sought. ``dense`` is the last of some lines in a row that a pattern has taken apart, b"" behind
-    other lines.
+    can be read many at once: no builder begins with them. ``search`` seeks the literals.
     """
 
     launcher: LinePrefixes
+    search: Search
     lines: int = 0
     seen: int = 0
     cut: int = 0
@@ -46,8 +45,6 @@ class State:
     before: dict[frozenset[int], bytes] = field(default_factory=dict)
     builders: dict[str, ReadingBuilder] = field(default_factory=dict)
     settled: set[frozenset[int]] = field(default_factory=set)
-    groups: tuple[Group, ...] = ()
-    dense: bytes = b""
     troubles: list[Trouble] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     connections: Connections = field(default_factory=Connections)

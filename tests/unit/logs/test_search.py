@@ -336,25 +336,22 @@ def test_a_column_with_gaps_gives_the_same_out_of_the_cache(
 def test_literals_that_overlap_are_all_found_in_a_line() -> None:
     literals = Literals(["step: ", " loss", "loss = ", "loss", "ss = 1", "x"])
     line = b"no x\nstep: loss = 1\nx"
-    hits = literals.find(line, 5, 20, literals.groups(range(6)))
-    assert hits and literals.among(line, hits, line[5:20]) == literals.of(line[5:20]) == {
-        0,
-        1,
-        2,
-        3,
-        4,
-    }
-    assert literals.find(line, 5, 20, literals.groups([5])) == []
-    assert literals.find(line, 0, 21, literals.groups([5])) == [(4, 5), (21, 5)]
+    search = literals.search(range(6))
+    assert search.find(line, 5, 20)
+    assert search.of(line[5:20]) == {0, 1, 2, 3, 4}
+    assert literals.search([1, 5]).of(line) == {1, 5}
+    assert literals.search([5]).find(line, 5, 20) == []
+    assert literals.search([5]).find(line, 0, 21) == [4, 21]
 
 
 def _in_each_line(literals: Literals, sought: list[int], block: bytes) -> list[frozenset[int]]:
-    """The literals in each line of a block."""
-    hits, found, begin = literals.find(block, 0, len(block), literals.groups(sought)), [], 0
+    """The literals in each line of a block in which one is found."""
+    search = literals.search(sought)
+    ends, found, begin = search.find(block, 0, len(block)), [], 0
     for line in block.split(b"\n"):
         end = begin + len(line)
-        own = [hit for hit in hits if begin < hit[0] <= end]
-        found.append(literals.among(block, own, line) if own else frozenset())
+        hit = any(begin < each <= end for each in ends)
+        found.append(search.of(line) if hit else frozenset())
         begin = end + 1
     return found
 
@@ -378,6 +375,10 @@ def test_a_string_that_stands_for_several_literals_loses_none_of_them(seed: int)
         sought = sorted(random.sample(range(len(texts)), count))
         found = _in_each_line(shared, sought, block)
         assert found == _in_each_line(plain, sought, block)
+        assert found == [
+            {number for number in sought if texts[number].encode() in line}
+            for line in block.split(b"\n")
+        ]
         assert any(found)
 
 
@@ -386,7 +387,7 @@ def test_a_pass_finds_the_figures_of_all_formats_and_another_one_what_broke() ->
     figures = dict.fromkeys(n for each in formats() for n in each.literals)
     failing = dict.fromkeys(text for row in patterns(Where.LOG) for text in row.literals)
     for texts in ([text for text in figures if any(map(str.isalnum, text))], list(failing)):
-        assert len(Literals(texts, SHARED).groups(range(len(texts)))) == 1
+        assert len(Literals(texts, SHARED).search(range(len(texts))).passes) == 1
 
 
 def test_settings_behind_the_first_mebibyte_are_those_of_formats_recognised() -> None:
