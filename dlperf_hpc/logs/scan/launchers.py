@@ -29,7 +29,7 @@ import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from ahocorasick_rs import BytesAhoCorasick
@@ -43,7 +43,6 @@ CONTAINER = "container"
 
 _DEEPEST = 8
 _PART_BYTES = 1 << 12  # of the head in each of four places
-_MOST_KNOWN = 4096  # prefixes whose rank and host are remembered
 _FEWEST = 3
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _ANSI_BYTES = re.compile(_ANSI.pattern.encode())
@@ -85,17 +84,6 @@ _NO_HOSTS = frozenset(
         "slurmstepdn",  # slurmstepd-n1: error: ...
     )
 )
-# What may be a line's prefix, on the bytes of a whole head: quick, and misses only named hosts.
-_CANDIDATE = re.compile(
-    rb"\n(?:[0-9]{4}-[0-9-]{5}T[0-9:]{8}"
-    rb"|[A-Z][a-z]{2} [ 0-9][0-9] [0-9:]{8}[ .]|[A-Z][a-z]{2} [0-9-]{10} |[0-9]{9,10}\.[0-9]{6} "
-    rb"|\[ {0,8}[0-9.]{8,20}\] |\[pod/|[a-z0-9][a-z0-9.]{0,60}-[a-z0-9.-]{1,190} [a-z]"
-    rb"|[A-Za-z0-9][A-Za-z0-9_.-]{0,100}(?:[-_][0-9]{1,4} {1,60}| {2,60})\|"
-    rb"|\[(?:rank|default)[0-9]|(?:P[0-9]{1,4} )? {0,6}[0-9]{1,7}:(?=[ \r\n])"
-    rb"|(?:[0-9]{4}-[0-9-]{5} [0-9:]{8} |pdsh@[A-Za-z0-9._-]{1,253}: )?"
-    rb"[A-Za-z._-]{0,252}[0-9][A-Za-z0-9._-]{0,252}:(?=[ \r\n]))"
-)
-_BLANK = re.compile(rb"\n(?=[ \t\r]*\n)")
 _NAMING = BytesAhoCorasick([b"pdsh ", b"WORLD INFO DICT: "])
 _PDSH_COMMAND = re.compile(r"\bpdsh [^\n]{0,200}?-w ([A-Za-z0-9._,-]{1,10000})")
 _WORLD = re.compile(r"WORLD INFO DICT: \{([^}\n]{0,10000})\}")
@@ -103,7 +91,6 @@ _QUOTED = re.compile(r"'([A-Za-z0-9._-]{1,253})'")
 
 
 _Origin = tuple[Optional[int], Optional[str]]  # rank and host
-_Prefix = tuple[int, str, Optional[int], Optional[str]]  # depth, text, rank and host so far
 
 
 class StrippedLine(NamedTuple):
@@ -127,11 +114,10 @@ class Form(NamedTuple):
     def match(self, text: str) -> re.Match[str] | None:
         """The prefix at the beginning of ``text``."""
         found = self.pattern.match(text)
-        return found if found is not None and self.takes(found) else None
-
-    def takes(self, found: re.Match[str]) -> bool:
-        """Whether what ``pattern`` matched is this form's prefix."""
-        return not self.hosts or found["host"] in self.hosts or _shape(found["host"]) in self.hosts
+        if found is None or not self.hosts:
+            return found
+        host = found["host"]
+        return found if host in self.hosts or _shape(host) in self.hosts else None
 
 
 @dataclass(frozen=True)
@@ -145,9 +131,6 @@ class LinePrefixes:
     name: str = "none"
     tagged: bool = False
     forms: tuple[Form, ...] = ()
-    _known: dict[_Prefix, _Origin | tuple[()]] = field(
-        default_factory=dict, compare=False, repr=False
-    )
 
     def leaves(self, text: str) -> bool:
         """Whether :meth:`strip` would take nothing off any of the lines in ``text``."""
@@ -162,27 +145,14 @@ class LinePrefixes:
         rank = host = None
         if "]<std" in text or text.startswith(_TORCHRUN_STARTS):
             rank, host, text = _strip_unmistakable(rank, host, text)
-        for depth, form in enumerate(self.forms):
-            found = form.pattern.match(text)
-            origin = found and self._origin(depth, form, found, rank, host)
-            if found and origin:
-                rank, host = origin
+        for form in self.forms:
+            found = form.match(text)
+            if found is not None:
+                rank, host = _origin(found, rank, host)
                 text = text[found.end() :]
                 if text.startswith(_UNMISTAKABLE_STARTS):
                     rank, host, text = _strip_unmistakable(rank, host, text)
         return StrippedLine(rank, host, text)
-
-    def _origin(
-        self, depth: int, form: Form, found: re.Match[str], rank: int | None, host: str | None
-    ) -> _Origin | tuple[()]:
-        """Rank and host by a prefix, () if it is none. They recur behind the same ones."""
-        key = (depth, found[0], rank, host)
-        origin = self._known.get(key)
-        if origin is None:
-            origin = _origin(found, rank, host) if form.takes(found) else ()
-            if len(self._known) < _MOST_KNOWN:
-                self._known[key] = origin
-        return origin
 
 
 def detect_launcher(head: bytes) -> LinePrefixes:
@@ -202,10 +172,7 @@ def _forms(head: bytes) -> list[Form]:
     """The forms of prefix that most lines have, outermost first."""
     if b"\x1b" in head:
         head = _ANSI_BYTES.sub(b"", head)
-    named, head = _named_hosts(head), _sample(head)
-    if not named and not _may_have_form(b"\n" + head):
-        return []
-    text = head.decode("utf-8", errors="replace")
+    named, text = _named_hosts(head), _sample(head).decode("utf-8", errors="replace")
     lines = [line for line in text.split("\n") if line.strip()]
     forms: list[Form] = []
     while len(forms) < _DEEPEST:
@@ -215,8 +182,6 @@ def _forms(head: bytes) -> list[Form]:
         forms.append(form)
         found = [(line, form.match(line)) for line in lines]
         lines = [line[prefix.end() :] if prefix else line for line, prefix in found]
-        if not named and not _may_have_form("\n".join(["", *lines]).encode()):
-            break
     return forms
 
 
@@ -229,19 +194,6 @@ def _sample(head: bytes) -> bytes:
         start = head.find(b"\n", begin) + 1 if begin else 0
         parts.append(head[start : head.rfind(b"\n", start, begin + _PART_BYTES) + 1])
     return b"".join(parts)
-
-
-def _may_have_form(head: bytes) -> bool:
-    """Whether lines may have a form of prefix: a quick test, since most files have none."""
-    if b"\t20" in head:  # GitHub's stamp may stand behind the names of a job and a step
-        return True
-    lines = head.count(b"\n") - len(_BLANK.findall(head)) - 1
-    middle = max(head.rfind(b"\n", 0, len(head) // 2), 0)
-    candidates = len(_CANDIDATE.findall(head, 0, middle + 1))
-    if 2 * (candidates + head.count(b"\n", middle)) <= lines:
-        return False
-    candidates += len(_CANDIDATE.findall(head, middle))
-    return candidates >= _FEWEST and 2 * candidates > lines
 
 
 def _form(lines: list[str], named: frozenset[str]) -> Form | None:

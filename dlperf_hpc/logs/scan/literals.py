@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
-_GROUP = 64  # strings that the SIMD prefilter takes at most: more are sought in turns
-_BUCKETS = 16  # into which it puts more than 32 of them; fewer into half as many
+_MOST = 64  # strings that the SIMD prefilter takes: more are sought in turns
 
 
 @dataclass(frozen=True)
@@ -54,52 +52,27 @@ class Literals:
             for part in (text.encode() for text in shared)
         }
         self._exact = BytesAhoCorasick(self._texts)
-        self._pass = functools.lru_cache(maxsize=256)(self._made)
 
-    def search(self, *sets: Sequence[int]) -> Search:
-        """A search for the literals of all sets. The sets are kept apart if one pass cannot take
-        all literals: what all files are searched for is then one pass for all of them."""
-        parts: list[Sequence[int]] = []
-        together = [number for each in sets for number in each]
-        for each in [together] if len(self._sought(together)) <= _GROUP else sets:
-            passes = -(-len(self._sought(each)) // _GROUP)
-            ordered = sorted(each, key=self._texts.__getitem__) if passes > 1 else each
-            for left in range(passes, 0, -1):
-                size = -(-len(ordered) // left)
-                while left > 1 and len(self._sought(ordered[:size])) > _GROUP:
-                    size -= 1
-                parts.append(ordered[:size])
-                ordered = ordered[size:]
-        return Search(frozenset(together), [self._pass(tuple(p)) for p in parts], self._exact)
+    def search(self, literals: Iterable[int]) -> Search:
+        """A search for these literals, in as few passes as take all."""
+        numbers = frozenset(literals)
+        sought, passes = self._sought(numbers), []
+        count = -(-len(sought) // _MOST)
+        for part in range(count):
+            strings = sought[part * len(sought) // count : (part + 1) * len(sought) // count]
+            passes.append(BytesAhoCorasick(strings, MatchKind.LeftmostFirst))
+        return Search(numbers, passes, self._exact)
 
-    def _sought(self, literals: Sequence[int]) -> list[bytes]:
-        found, left = [], dict.fromkeys(literals)
+    def _sought(self, literals: frozenset[int]) -> list[bytes]:
+        """The strings to look for: what several literals share, in place of these."""
+        found, left = [], set(literals)
         for text, sharing in self._sharing.items():
-            those = sharing & left.keys()
+            those = sharing & left
             if len(those) > 1:
                 found.append(text)
-                for literal in those:
-                    del left[literal]
-        return [*found, *(self._texts[literal] for literal in left)]
-
-    def _made(self, literals: tuple[int, ...]) -> BytesAhoCorasick:
-        return BytesAhoCorasick(_in_buckets(self._sought(literals)), MatchKind.LeftmostFirst)
+                left -= those
+        return sorted([*found, *(self._texts[literal] for literal in left)])
 
     def all_in(self, text: str, numbers: Iterable[int]) -> bool:
         """Whether each of these literals is in ``text``."""
         return all([self._strings[number] in text for number in numbers])
-
-
-def _in_buckets(sought: Sequence[bytes]) -> list[bytes]:
-    """Strings in an order that lets the prefilter (Teddy, of the crate aho-corasick) skip more: it
-    puts each into the bucket of its place in turn, and looks closer wherever the beginnings of all
-    strings of a bucket, mixed with each other, would fit. Alike ones belong into the same."""
-    buckets = _BUCKETS if len(sought) > _GROUP // 2 else _BUCKETS // 2
-    alike = sorted(sought, key=lambda each: ([code >> 4 for code in each[:4]], each))
-    larger = len(alike) % buckets
-    rows, at, cut = [], 0, len(alike) // buckets
-    for bucket in range(buckets):
-        count = cut + (bucket < larger)
-        rows.append(alike[at : at + count])
-        at += count
-    return [row[place] for place in range(cut + 1) for row in rows if place < len(row)]

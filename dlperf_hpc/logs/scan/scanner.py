@@ -76,7 +76,6 @@ class Scanner:
         wanting: dict[str, dict[str, Format]] = {
             text: {} for row in patterns(Where.LOG) for text in row.literals
         }
-        self._first_figure = len(wanting)
         for each in known:
             for literal in each.literals:
                 wanting.setdefault(literal, {})[each.name] = each
@@ -212,23 +211,18 @@ class Scanner:
         return self._search(early, frozenset(state.builders) - {LAUNCH.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> Search:
-        """The literals to look for, of formats in ``known`` and of the rest, and those of failures,
-        which together with the figures would be more than a fast pass takes.
+        """Seeks the literals of failures and figures, those of settings too if it is ``early`` in
+        the file, and every one of the formats in ``known``.
 
         Literals without a letter or a digit (a table's rows) are in many progress bars: they are
         looked for once their format was recognised.
         """
-        firm, loose = [], []
+        sought = []
         for literal, takers in enumerate(self._wanting):
-            recognised = not known.isdisjoint(takers)
-            if literal < self._first_figure:
-                continue
-            if literal in self._rows or literal >= self._first_fact:
-                if recognised or (early and literal not in self._rows):
-                    loose.append(literal)
-            else:
-                firm.append(literal)
-        return self._literals.search(range(self._first_figure), firm, loose)
+            wanted = literal not in self._rows and (early or literal < self._first_fact)
+            if wanted or not known.isdisjoint(takers):
+                sought.append(literal)
+        return self._literals.search(sought)
 
     def _tagged(self, blocks: Iterable[bytes], state: State) -> None:
         for chunk in pieces(blocks):
