@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from dlperf_hpc.errors import LedgerError, LogError, number_of
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.logs.interpret.rules import WindowRule
-from dlperf_hpc.logs.scan.sources import Source, blocks, find
+from dlperf_hpc.logs.scan.sources import Source, beginning, blocks, find
 from dlperf_hpc.logs.scanned import OUR_OWN, no_speed
 from dlperf_hpc.model.result import PROGRAM, RunResult
 from dlperf_hpc.records import layout, unpacked
@@ -327,15 +327,8 @@ def _is_ours(scanned: Scanned) -> bool:
     formats = [reading.format for reading in scanned.file.readings]
     if formats[0] == OUR_OWN or OUR_OWN not in formats:
         return formats[0] == OUR_OWN
-    first_line = _head(scanned.source).partition(b"\n")[0]
+    first_line = beginning(scanned.source).partition(b"\n")[0]
     return first_line.startswith(_OURS) and b" begin format=" in first_line
-
-
-def _head(source: Source) -> bytes:
-    """The first block of a file; nothing where it cannot be read, which is reported already."""
-    with contextlib.suppress(LogError):
-        return next(iter(blocks(source)), b"")
-    return b""
 
 
 def _without_figure(results: Iterable[RunResult]) -> list[str]:
@@ -353,14 +346,14 @@ def _without_figure(results: Iterable[RunResult]) -> list[str]:
 
 
 def _is_record(source: Source) -> bool:
-    return source.name.endswith(".json") and _head(source).startswith(_RECORD)
+    return source.name.endswith(".json") and beginning(source).startswith(_RECORD)
 
 
 def _begins_as_ours(source: Source) -> bool:
     """Whether a file that no format knows is the first bytes of a log of ours."""
     if source.size > _SHORTER_THAN_A_LINE:
         return False
-    head = _head(source)
+    head = beginning(source)
     return head.startswith(_OURS) and b"\n" not in head
 
 

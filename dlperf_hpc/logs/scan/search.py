@@ -34,7 +34,7 @@ from ahocorasick_rs import BytesAhoCorasick
 
 from dlperf_hpc.errors import LogError
 from dlperf_hpc.logs import scanned as values
-from dlperf_hpc.logs.scan.sources import Source, blocks
+from dlperf_hpc.logs.scan.sources import Source, beginning, blocks
 from dlperf_hpc.logs.scanned import FACTS, GAPS, Column, LogStep, LogSteps, Reading, ScannedFile
 from dlperf_hpc.model.checks import misfits
 
@@ -84,7 +84,7 @@ def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedF
     if own is not None and any(each.format == own.name for each in found.readings):
         kept = (own.name, values.OUR_OWN)
         found = replace(found, readings=tuple(r for r in found.readings if r.format in kept))
-    program = "" if found.readings else ", ".join(programs_in(_head(source)))
+    program = "" if found.readings else ", ".join(programs_in(beginning(source, HEAD_BYTES)))
     notes = (*found.notes, *(values.Note(0, text) for text in errors))
     return replace(found, program=program, notes=notes)
 
@@ -95,18 +95,6 @@ def _format(own_format: OwnFormat | None) -> Format | None:
     from dlperf_hpc.logs.tableformat import format_of
 
     return format_of(own_format[1], own_format[0])
-
-
-def _head(source: Source) -> bytes:
-    """The beginning of a log, as far as it can be read: read anew, since most logs have readings
-    and need not be kept for this."""
-    head = bytearray()
-    with contextlib.suppress(LogError):  # which is noted already
-        for block in blocks(source):
-            head += block[:HEAD_BYTES]
-            if len(head) >= HEAD_BYTES:
-                break
-    return bytes(head)
 
 
 def scan_all(

@@ -14,7 +14,7 @@ import struct
 import zipfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from stat import S_ISREG
@@ -214,6 +214,17 @@ def blocks(source: Source) -> Iterator[bytes]:
     except _BROKEN as error:
         what = getattr(error, "strerror", None) or str(error) or type(error).__name__
         raise LogError(f"{source.name}: cannot be read to its end: {what}") from error
+
+
+def beginning(source: Source, size: int = BLOCK_BYTES) -> bytes:
+    """The first ``size`` bytes of a log or more, as far as they can be read."""
+    found = bytearray()
+    with suppress(LogError):
+        for block in blocks(source):
+            found += block
+            if len(found) >= size:
+                break
+    return bytes(found)
 
 
 def _refuse(source: Source, head: bytes) -> None:
