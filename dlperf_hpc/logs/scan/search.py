@@ -21,21 +21,29 @@ import time
 import zlib
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from multiprocessing import active_children
 from pathlib import Path
 from stat import S_ISREG
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import tomllib
 from ahocorasick_rs import BytesAhoCorasick
 
 from dlperf_hpc.errors import LogError
-from dlperf_hpc.logs import scanned as values
 from dlperf_hpc.logs.scan.sources import Source, beginning, blocks
-from dlperf_hpc.logs.scanned import FACTS, GAPS, Column, LogStep, LogSteps, Reading, ScannedFile
+from dlperf_hpc.logs.scanned import (
+    FACTS,
+    GAPS,
+    OUR_OWN,
+    Column,
+    LogStep,
+    LogSteps,
+    Note,
+    ScannedFile,
+)
 from dlperf_hpc.model.checks import misfits
 
 if TYPE_CHECKING:  # the scanner is loaded where a file is read: of a sweep's none is
@@ -82,10 +90,10 @@ def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedF
     own = _format(own_format)
     found = scanner(own).scan(source.name, source.size, readable())
     if own is not None and any(each.format == own.name for each in found.readings):
-        kept = (own.name, values.OUR_OWN)
+        kept = (own.name, OUR_OWN)
         found = replace(found, readings=tuple(r for r in found.readings if r.format in kept))
     program = "" if found.readings else ", ".join(programs_in(beginning(source, HEAD_BYTES)))
-    notes = (*found.notes, *(values.Note(0, text) for text in errors))
+    notes = (*found.notes, *(Note(0, text) for text in errors))
     return replace(found, program=program, notes=notes)
 
 
@@ -271,9 +279,13 @@ class ScanCache:
 
     @functools.cached_property
     def _reader(self) -> str:
-        """Who reads: the code, and the user's own format."""
+        """Who reads: the kind of machine, the code, and the user's own format."""
         own = self.own_format
-        return _version() + (hashlib.sha256(repr(own).encode()).hexdigest() if own else "")
+        return (
+            sys.byteorder
+            + _version()
+            + (hashlib.sha256(repr(own).encode()).hexdigest() if own else "")
+        )
 
     def save(self) -> None:
         """Write what is new. If the cache cannot be written, logs are read again next time."""
@@ -325,69 +337,44 @@ def _key(source: Source) -> str:
     return key.encode("utf-8", "backslashreplace").decode()  # a name may be no text
 
 
-# --- what was found, as bytes: JSON, then the columns of the iterations as machine numbers
+# --- what was found, as bytes: JSON, in it the columns of the iterations as machine numbers
 
-_WIDTH = 8  # bytes of a number
+_SUM_BYTES = 8
 _LEVEL = 1
 _ALWAYS = ("line", "iteration")  # no step is without these
-_TEXTS: Mapping[str, Callable[[str], Enum]] = {
-    **{"evidence": values.Evidence, "counter": values.Counter, "stamps": values.Stamps},
-    **{"unit": values.Unit, "scope": values.Scope, "averaging": values.Averaging},
-}
-_ROWS: Mapping[str, Callable[..., Any]] = {
-    **{"facts": values.Fact, "troubles": values.Trouble, "notes": values.Note},
-    **{"counts": values.Count, "epochs": values.Epoch, "pauses": values.Pause},
-    **{"totals": lambda *row: _total(*row)},
-}
 
 
 def packed(file: ScannedFile) -> bytes:
     """The file's content, compressed, and a checksum; :func:`unpacked` reads it back."""
     import zstandard  # where no log is scanned there may be none
 
-    columns = [each.steps.columns() for each in file.readings]
-    stated = [
-        [len(each.steps), [column is not None for column in own]]
-        for each, own in zip(file.readings, columns)
-    ]
-    bare = {**vars(file), "readings": [{**vars(each), "steps": ()} for each in file.readings]}
-    # ``vars`` takes a sixth of the time of ``asdict``.
-    text = json.dumps([sys.byteorder, stated, bare], default=vars).encode()
-    numbers = [column.tobytes() for own in columns for column in own if column is not None]
-    content = b"".join([len(text).to_bytes(_WIDTH, "little"), text, *numbers])
-    content = zstandard.ZstdCompressor(_LEVEL).compress(content)
-    return content + zlib.crc32(content).to_bytes(_WIDTH, "little")
+    text = json.dumps(file, default=_as_json).encode()
+    content = zstandard.ZstdCompressor(_LEVEL).compress(text)
+    return content + zlib.crc32(content).to_bytes(_SUM_BYTES, "little")
+
+
+def _as_json(value: Any) -> Any:
+    if isinstance(value, LogSteps):
+        return [None if column is None else column.tobytes().hex() for column in value.columns()]
+    return vars(value)  # which takes a sixth of the time of ``asdict``
 
 
 def unpacked(content: bytes, most: int = 0) -> ScannedFile:
     """Inverse of :func:`packed`; KeyError, TypeError, ValueError or RecursionError if it is not
     one, or has more than ``most`` bytes (0: any number)."""
-    if zlib.crc32(content[:-_WIDTH]) != int.from_bytes(content[-_WIDTH:], "little"):
+    if zlib.crc32(content[:-_SUM_BYTES]) != int.from_bytes(content[-_SUM_BYTES:], "little"):
         raise ValueError("has another checksum")
-    content = _decompressed(content[:-_WIDTH], most)
-    done = _WIDTH + int.from_bytes(content[:_WIDTH], "little")
-    byteorder, stated, bare = json.loads(content[_WIDTH:done])
-    if byteorder != sys.byteorder:
-        raise ValueError("packed on a machine of another kind")
-    if len(stated) != len(bare["readings"]):
-        raise ValueError("has other steps than readings")
-    readings = []
-    for fields, (count, present) in zip(map(_restored, bare["readings"]), stated):
-        end = done + _WIDTH * count * sum(present)
-        fields["printed"] = values.Printed(**_restored(fields["printed"]))
-        fields["steps"] = _steps(count, present, content[done:end])
-        readings.append(Reading(**fields))
-        done = end
-    if done != len(content):
-        raise ValueError("has numbers that are no step's")
-    file = ScannedFile(**{**_restored(bare), "readings": tuple(readings)})
-    _check_types(file)
+    file: ScannedFile = _restored(ScannedFile, json.loads(_decompressed(content, most)))
+    for fact in file.facts:
+        if type(fact.value) is not FACTS[fact.name]:
+            raise TypeError(f"{fact.name} is {fact.value!r}")
     return file
 
 
 def _decompressed(content: bytes, most: int) -> bytes:
     import zstandard
 
+    content = content[:-_SUM_BYTES]
     try:
         if most and not 0 <= zstandard.frame_content_size(content) <= most:
             raise ValueError("has an unknown number of bytes, or too many")
@@ -396,48 +383,45 @@ def _decompressed(content: bytes, most: int) -> bytes:
         raise ValueError(str(error)) from error
 
 
-def _restored(data: Any) -> dict[str, Any]:
-    """Fields out of JSON, those with rows and with names of a type's values as they were."""
-    fields = dict(data)
-    for name in _TEXTS.keys() & fields.keys():
-        fields[name] = _TEXTS[name](fields[name])
-    for name in _ROWS.keys() & fields.keys():
-        fields[name] = tuple(_ROWS[name](*row) for row in fields[name])
-    return fields
+@functools.cache
+def _types_of(kind: Any) -> dict[str, Any]:
+    return get_type_hints(kind)
 
 
-def _total(*row: Any) -> values.Total:
-    line, name, value, unit, scope, rank = row
-    return values.Total(line, name, value, values.Unit(unit), values.Scope(scope), rank)
+def _restored(kind: Any, value: Any) -> Any:
+    """A value of this type out of JSON; KeyError, TypeError or ValueError if it is none."""
+    if kind is LogSteps:
+        return _steps(value)
+    if get_origin(kind) is tuple:
+        return tuple([_restored(get_args(kind)[0], each) for each in value])
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    if hasattr(kind, "__dataclass_fields__"):
+        types = _types_of(kind)
+        made = kind(**{name: _restored(types[name], each) for name, each in dict(value).items()})
+    elif hasattr(kind, "_make"):  # a named tuple
+        made = kind._make(map(_restored, _types_of(kind).values(), value))
+    else:
+        return value
+    for name, each in misfits(made):
+        raise TypeError(f"{name} is {each!r}")
+    return made
 
 
-def _steps(count: int, present: Sequence[bool], content: bytes) -> LogSteps:
-    """Steps whose columns lie in these bytes, one behind the other; ValueError or TypeError if they
-    do not, or lack a column that every step has."""
-    size = _WIDTH * count
-    if len(present) != len(GAPS) or len(content) != size * sum(present):
-        raise ValueError("has other columns than steps have")
-    columns: list[Column] = []
-    begin = 0
-    for name, (kind, _), there in zip(LogStep._fields, GAPS, present):
-        column = array(kind, content[begin : begin + size]) if there else None
-        if name in _ALWAYS and count and (column is None or min(column) < 0):
+def _steps(columns: Sequence[str | None]) -> LogSteps:
+    """Steps by their columns; ValueError or TypeError if these are other ones than steps have, or
+    lack one that every step has."""
+    found: list[Column] = []
+    for (kind, _), column in zip(GAPS, columns, strict=True):
+        found.append(None if column is None else array(kind, bytes.fromhex(column)))
+    counts = {len(column) for column in found if column is not None}
+    if len(counts) > 1:
+        raise ValueError("has columns of several lengths")
+    for name in _ALWAYS if any(counts) else ():
+        numbers = found[LogStep._fields.index(name)]
+        if numbers is None or min(numbers) < 0:
             raise ValueError(f"a step has no {name}")
-        columns.append(column)
-        begin += size if there else 0
-    return LogSteps.of(columns)
-
-
-def _check_types(file: ScannedFile) -> None:
-    """KeyError or TypeError if a plain value has another type than it was written with."""
-    rows: list[Any] = [file, *file.readings, *file.facts, *file.troubles, *file.notes]
-    for each in file.readings:
-        rows += [each.printed, *each.totals, *each.counts, *each.epochs, *each.pauses]
-    for name, value in itertools.chain.from_iterable(map(misfits, rows)):
-        raise TypeError(f"{name} is {value!r}")
-    for fact in file.facts:
-        if type(fact.value) is not FACTS[fact.name]:
-            raise TypeError(f"{fact.name} is {fact.value!r}")
+    return LogSteps.of(found)
 
 
 # --- programs of which no speed is read

@@ -162,9 +162,9 @@ def test_what_the_cache_cannot_read_is_read_again(tmp_path: Path) -> None:
     assert not next(scan_all(changed, ScanCache(kept))).cached
 
 
-def _sealed(text: bytes, numbers: bytes = b"") -> bytes:
-    """What :func:`packed` makes of its JSON and the columns' numbers."""
-    content = zstandard.compress(len(text).to_bytes(8, "little") + text + numbers)
+def _sealed(text: bytes) -> bytes:
+    """What :func:`packed` makes of its JSON."""
+    content = zstandard.compress(text)
     return content + zlib.crc32(content).to_bytes(8, "little")
 
 
@@ -172,44 +172,48 @@ def _nested(deep: int) -> bytes:
     return _sealed(b"[" * deep + b"]" * deep)
 
 
-def _changed(content: bytes, change: Callable[[list[Any]], object]) -> bytes:
+def _changed(content: bytes, change: Callable[[dict[str, Any]], object]) -> bytes:
     """What :func:`packed` made, with its JSON changed."""
-    plain = zstandard.decompress(content[:-8])
-    end = 8 + int.from_bytes(plain[:8], "little")
-    stated = json.loads(plain[8:end])
+    stated = json.loads(zstandard.decompress(content[:-8]))
     change(stated)
-    return _sealed(json.dumps(stated).encode(), plain[end:])
+    return _sealed(json.dumps(stated).encode())
 
 
-# [byteorder, [[count of steps, which columns there are]], the file]
-WRONG: dict[str, Callable[[list[Any]], object]] = {
-    "no list": lambda told: told[2].update(readings=7),
-    "no reading": lambda told: told[2].update(readings=["text"]),
-    "no steps": lambda told: told[1].clear(),
-    "no file": lambda told: told.__setitem__(2, []),
-    "a line that is text": lambda told: told[2].update(end_line="9"),
-    "a truth that is text": lambda told: told[2].update(cut="yes"),
-    "an unknown fact": lambda told: told[2].update(facts=[[1, "no_such", 1]]),
-    "a fact of another type": lambda told: told[2].update(facts=[[1, "nodes", "2"]]),
-    "a fact without a name": lambda told: told[2].update(facts=[[1, [], "2"]]),
-    "a note that is none": lambda told: told[2].update(notes=[["text", 1]]),
-    "a scale that is text": lambda told: told[2]["readings"][0]["printed"].update(scale="1"),
-    "a total without a unit": lambda told: told[2]["readings"][0].update(totals=[[1, "a", 2.0]]),
-    "an unknown unit": lambda told: told[2]["readings"][0]["printed"].update(unit="apples"),
-    "fewer columns": lambda told: told[1][0][1].pop(),
-    "no iterations": lambda told: told[1][0][1].__setitem__(1, False),
-    "one column more": lambda told: told[1][0][1].__setitem__(9, True),
-    "columns that are text": lambda told: told[1][0].__setitem__(1, "x" * 11),
-    "too many steps": lambda told: told[1][0].__setitem__(0, 10**15),
+def _columns(file: dict[str, Any]) -> list[str | None]:
+    columns: list[str | None] = file["readings"][0]["steps"]
+    return columns
+
+
+WRONG: dict[str, Callable[[dict[str, Any]], object]] = {
+    "no list": lambda file: file.update(readings=7),
+    "no reading": lambda file: file.update(readings=["text"]),
+    "no steps": lambda file: file["readings"][0].update(steps=7),
+    "no file": lambda file: file.clear(),
+    "a line that is text": lambda file: file.update(end_line="9"),
+    "a truth that is text": lambda file: file.update(cut="yes"),
+    "an unknown fact": lambda file: file.update(facts=[[1, "no_such", 1]]),
+    "a fact of another type": lambda file: file.update(facts=[[1, "nodes", "2"]]),
+    "a fact without a name": lambda file: file.update(facts=[[1, [], "2"]]),
+    "a note that is none": lambda file: file.update(notes=[["text", 1]]),
+    "a scale that is text": lambda file: file["readings"][0]["printed"].update(scale="1"),
+    "a total without a unit": lambda file: file["readings"][0].update(totals=[[1, "a", 2.0]]),
+    "an unknown unit": lambda file: file["readings"][0]["printed"].update(unit="apples"),
+    "fewer columns": lambda file: _columns(file).pop(),
+    "no iterations": lambda file: _columns(file).__setitem__(1, None),
+    "one column more": lambda file: _columns(file).append(None),
+    "a shorter column": lambda file: _columns(file).__setitem__(9, "00" * 8 * 7),
+    "columns that are text": lambda file: _columns(file).__setitem__(1, "x" * 16),
+    "half a number": lambda file: _columns(file).__setitem__(1, "00" * 7),
+    "a line below 0": lambda file: _columns(file).__setitem__(0, "ff" * 8),
 }
 
 
 @pytest.mark.parametrize("change", WRONG.values(), ids=WRONG.keys())
 def test_a_cache_with_other_values_than_it_wrote_is_not_believed(
-    tmp_path: Path, change: Callable[[list[Any]], object]
+    tmp_path: Path, change: Callable[[dict[str, Any]], object]
 ) -> None:
     content = packed(scan_source(made(tmp_path, 3)[2]))
-    assert unpacked(_changed(content, lambda told: None)) == unpacked(content)
+    assert unpacked(_changed(content, lambda file: None)) == unpacked(content)
     with pytest.raises((KeyError, TypeError, ValueError)):
         unpacked(_changed(content, change))
 
