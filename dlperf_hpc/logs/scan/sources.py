@@ -221,7 +221,7 @@ def beginning(source: Source, size: int = BLOCK_BYTES) -> bytes:
     found = bytearray()
     with suppress(LogError):
         for block in blocks(source):
-            found += block
+            found += block[:size]
             if len(found) >= size:
                 break
     return bytes(found)

@@ -135,7 +135,7 @@ def test_limits_are_those_of_the_code() -> None:
     assert (demux.MOST_STREAMS, demux.MOST_HELD) == (65_536, 64 << 20)
     assert (
         f"up to {APART} of the printed iterations" in " ".join(EXTERNAL.split())
-        and literals._GROUP == 64
+        and literals._MOST == 64
     )
     for ending in re.findall(r"`(\.\w+)`", EXTERNAL.partition("Passed over")[2].partition(")")[0]):
         assert ending in sources._PASSED_OVER
