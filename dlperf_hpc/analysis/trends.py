@@ -276,23 +276,23 @@ def _in_order(group: Sequence[Measurement], now: datetime, remarks: list[str]) -
         if reason
     ]
     kept = [each for each, reason in zip(group, why) if not reason]
-    return sorted(kept, key=lambda each: (_moment(each.began), each.place))
+    return sorted(kept, key=lambda each: (moment(each.began), each.place))
 
 
 def _no_date(began: str, now: datetime) -> str:
     if not began:
         return "no log tells when it was measured"
     try:
-        moment = _moment(began)
+        began_at = moment(began)
     except ValueError:
         return f"{began!r} is no date"
-    if moment > now + _OUT_OF_ORDER:
+    if began_at > now + _OUT_OF_ORDER:
         return f"its clock says {began}, which is yet to come"
     return ""
 
 
-def _moment(text: str) -> datetime:
-    """ValueError if it is no ISO 8601 time with a zone."""
+def moment(text: str) -> datetime:
+    """The time that a stamp tells. ValueError if it is no ISO 8601 time with a zone."""
     found = datetime.fromisoformat(text.replace("Z", "+00:00"))
     if found.tzinfo is None:
         raise ValueError(text)

@@ -6,12 +6,11 @@ import json
 import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from datetime import datetime
 from statistics import median
 from typing import Any, NamedTuple
 
 from dlperf_hpc.analysis.comparison import KEYS
-from dlperf_hpc.analysis.trends import Change, History, Measurement, Trend
+from dlperf_hpc.analysis.trends import Change, History, Measurement, Trend, moment
 from dlperf_hpc.errors import printable, redacted
 from dlperf_hpc.reporting.page import (
     Page,
@@ -144,7 +143,7 @@ def _points(trend: Trend, dated: bool) -> list[dict[str, Any]]:
     for count, each in enumerate(trend.measurements):
         ends, level = each.interval(trend.unit), each.level(trend.unit)
         point = {
-            "x": _moment(each.began) if dated else count + 1,
+            "x": 1e3 * moment(each.began).timestamp() if dated else count + 1,
             "y": level / whole,
             "low": ends and ends.low / whole,
             "high": ends and ends.high / whole,
@@ -153,11 +152,6 @@ def _points(trend: Trend, dated: bool) -> list[dict[str, Any]]:
         }
         found.append(point)
     return found
-
-
-def _moment(began: str) -> float:
-    """In ms since 1970."""
-    return 1e3 * datetime.fromisoformat(began.replace("Z", "+00:00")).timestamp()
 
 
 def _facts(each: Measurement, unit: str, change: str) -> list[list[str]]:
