@@ -81,7 +81,7 @@ def curves_of(result: RunResult) -> dict[str, Curve]:
         gpus = [*timed.gpus]
         losses = losses or [part[-1] for part in pieces([*timed.losses.items()], MOST_LOSSES)]
     found = {
-        "loss": Curve(tuple(n for n, _ in losses), tuple(_digits(loss) for _, loss in losses)),
+        "loss": Curve(tuple(n for n, _ in losses), tuple(digits(loss) for _, loss in losses)),
         "gpu_util": _over_devices(gpus, "util_at"),
         "gpu_sm_mhz": _over_devices(gpus, "sm_mhz_at"),
     }
@@ -102,10 +102,10 @@ def _over_devices(gpus: Sequence[Mapping[str, Any]], name: str) -> Curve:
     devices = [points for gpu in gpus if (points := _points(gpu.get("at_s"), gpu.get(name)))]
     count = min(max(map(len, devices), default=1), MOST_LOSSES)
     parts = pieces(sorted(chain(*devices)), count)
-    x = tuple(_digits(fmean(at for at, _ in part)) for part in parts)
+    x = tuple(digits(fmean(at for at, _ in part)) for part in parts)
     ends = (min, max) if len(devices) > 1 else ()
     values = [[value for _, value in part] for part in parts]
-    return Curve(x, *(tuple(_digits(how(each)) for each in values) for how in (median, *ends)))
+    return Curve(x, *(tuple(digits(how(each)) for each in values) for how in (median, *ends)))
 
 
 def _points(moments: Any, values: Any) -> list[tuple[float, float]]:
@@ -116,8 +116,9 @@ def _points(moments: Any, values: Any) -> list[tuple[float, float]]:
     return [(at, value) for at, value in zip(moments, values) if None not in (at, value)]
 
 
-def _digits(value: float) -> float:
-    return float(f"{value:.5g}")
+def digits(value: float, count: int = 5) -> float:
+    """The value to so many significant digits."""
+    return float(f"{value:.{count}g}")
 
 
 def curves_json(

@@ -23,7 +23,7 @@ from dlperf_hpc.model.statistics import pieces
 from dlperf_hpc.records.logfile import MOST_MS, MOST_TIMES, read_timed
 from dlperf_hpc.records.record import read_record
 from dlperf_hpc.reporting import table
-from dlperf_hpc.reporting.curves import KINDS, CurveKind
+from dlperf_hpc.reporting.curves import KINDS, CurveKind, digits
 from dlperf_hpc.reporting.page import (
     Choice,
     PageFigure,
@@ -110,7 +110,7 @@ def measures_of_case(summary: CaseSummary) -> dict[str, tuple[float | None, ...]
     found["joules"] = (summary.joules_per_sample, None, None)
     found["memory"] = (summary.memory_mb, None, None)
     return {
-        name: tuple(value if value is None else _digits(value, 7) for value in values)
+        name: tuple(value if value is None else digits(value, 7) for value in values)
         for name, values in found.items()
         if values[0] is not None and math.isfinite(values[0])
     }
@@ -120,10 +120,6 @@ def _in_proportion(value: float, rates: Sequence[float | None]) -> tuple[float |
     """A value that belongs to the first of these rates, with what the other rates make of it."""
     middle = rates[0] or 1.0
     return (value, *(rate if rate is None else value * rate / middle for rate in rates[1:]))
-
-
-def _digits(value: float, count: int) -> float:
-    return float(f"{value:.{count}g}")
 
 
 def measures_of_run(run: RunResult, summary: CaseSummary) -> dict[str, float]:
@@ -141,7 +137,7 @@ def measures_of_run(run: RunResult, summary: CaseSummary) -> dict[str, float]:
         if run.gpu is not None and run.gpu.joules is not None and window.samples:
             found["joules"] = run.gpu.joules / window.samples
     known = {name: value for name, value in found.items() if value is not None}
-    return {name: _digits(value, 7) for name, value in known.items() if math.isfinite(value)}
+    return {name: digits(value, 7) for name, value in known.items() if math.isfinite(value)}
 
 
 def _rates_of(run: RunResult) -> Mapping[str, float]:
@@ -289,7 +285,7 @@ def _case_data(summary: CaseSummary, series: int, step: StepParts | None) -> dic
         "unit": summary.unit,
         "m": measures_of_case(summary),
         "told": [[name, text] for name, text in facts.items() if text],
-        "parts": step and [(PARTS[name], _digits(ms, 5)) for name, ms in step.parts.items()],
+        "parts": step and [(PARTS[name], digits(ms, 5)) for name, ms in step.parts.items()],
     }
 
 
@@ -441,9 +437,9 @@ def _thinned(first: int, columns: Sequence[Sequence[float]]) -> dict[str, Any]:
     points: dict[str, list[float]] = {"slow": [], "low": [], "high": []}
     for part in parts:
         times = sorted(value for column in part for value in column)
-        points["slow"].append(_digits(times[-1], 4))
-        points["low"].append(_digits(_twentieth(times, 1), 4))
-        points["high"].append(_digits(_twentieth(times, 19), 4))
+        points["slow"].append(digits(times[-1], 4))
+        points["low"].append(digits(_twentieth(times, 1), 4))
+        points["high"].append(digits(_twentieth(times, 19), 4))
     return {"first": first, "last": first + len(columns) - 1, "width": len(parts[0]), **points}
 
 
