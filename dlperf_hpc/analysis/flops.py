@@ -171,12 +171,9 @@ def mfu(
     ``accelerator`` is a device's name, or a person's word for it (:func:`.machines.accelerator`);
     ``flops`` as in :func:`tflops_per_device`.
     """
-    tflops, peak = tflops_per_device(case, samples_per_s, flops), _peak(case, accelerator)
+    tflops = tflops_per_device(case, samples_per_s, flops)
+    peak = machines.peak(accelerator or "", case.precision)
     return None if tflops is None or peak is None else tflops / peak
-
-
-def _peak(case: CaseFacts, accelerator: str | None) -> float | None:
-    return None if accelerator is None else machines.peak(accelerator, case.precision)
 
 
 def of_physics(
@@ -188,18 +185,19 @@ def of_physics(
     ``flops`` as in :func:`tflops_per_device`.
     """
     flops = flops or flops_of_case(case)
-    tflops, peak = tflops_per_device(case, samples_per_s, flops), _peak(case, accelerator)
-    if flops is None or tflops is None or accelerator is None or peak is None:
+    tflops, name = tflops_per_device(case, samples_per_s, flops), accelerator or ""
+    known, peak = machines.accelerator(name), machines.peak(name, case.precision)
+    if flops is None or tflops is None or known is None or peak is None:
         return []
-    share, known = tflops / peak, machines.accelerator(accelerator)
+    share = tflops / peak
     if share <= machines.CEILING:
         return []
     figures = (
         f"{samples_per_s:.2f} samples/s are {tflops:.4g} TFLOPS per device ({flops / 1e9:.5g} "
         f"GFLOP per {_sample(case)}), {100 * share:.1f} % of the dense {case.precision} peak of "
-        f"{known.name if known else accelerator}, {peak:g}"
+        f"{known.name}, {peak:g}"
     )
-    doubts = ", ".join(_doubts(case, tflops, accelerator))
+    doubts = ", ".join(_doubts(case, tflops, name))
     if share > 1:
         return [Flag("over-peak", f"{figures}: impossible; look for {doubts}")]
     ceiling = f"{100 * machines.CEILING:.0f} %"
