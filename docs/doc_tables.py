@@ -86,12 +86,9 @@ def _format_row(each: Format) -> Sequence[str]:
 def _speed(printed: Printed) -> str:
     # A time per iteration is one time for all devices.
     scope = [printed.scope.value] if printed.unit in _OF_DEVICES else []
-    averaging = printed.averaging.value
-    if printed.averaging is Averaging.RUNNING:
-        averaging = "running mean"
-        if printed.origin:
-            averaging += f" of those after iteration {printed.origin}"
-    return ", ".join([printed.unit.value, *scope, averaging])
+    averaging = {Averaging.RUNNING: ["running mean"], Averaging.LAST_ONE: ["last iteration"]}
+    said = [printed.unit.value, *scope, *averaging.get(printed.averaging, [])]
+    return ", ".join(said) + (f" after iteration {printed.origin}" if printed.origin else "")
 
 
 def rules_table() -> str:

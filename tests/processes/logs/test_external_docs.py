@@ -238,7 +238,7 @@ def test_the_examples_own_tests_pass_and_its_sample_is_tested_with_all_others(co
 def test_the_examples_row_is_written_into_the_table(copy: Path) -> None:
     typed(copy, "doc_tables")
     written = (copy / "docs" / "external-logs.md").read_text(encoding="utf-8")
-    assert "\n| `nimble` | Nimble | source only | samples/s, one device, since" in written
+    assert "\n| `nimble` | Nimble | source only | samples/s, one device |" in written
     assert f"\n{len(formats()) + 1} formats:" in written
     assert "nimble" not in EXTERNAL
 
