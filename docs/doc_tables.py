@@ -109,7 +109,7 @@ def _form(made: WindowRule) -> str:
     form = made.basis.value if made.basis is Basis.CLOCK or made.mean is Mean.TIME else "mean"
     differs = []
     if made.by is By.LINES and made.basis is Basis.CLOCK:
-        ends, differs = "", [f"line {made.first} to line {made.last}, counted from 0"]
+        ends, differs = "", [f"line {made.first} to {made.last}, from 0"]
     elif made.by is By.LINES:
         form = "lines"
     if made.skip:
@@ -170,12 +170,9 @@ def _families(names: Sequence[str], every: Sequence[str]) -> list[str]:
 
 
 def frameworks_table() -> str:
-    """Markdown: every back end, with its precisions and optimizers."""
-    rows = (
-        (f"`{name}`", _line(each.doc), ", ".join(each.precisions), ", ".join(each.optimizers))
-        for name, each in registry().backends.items()
-    )
-    return _table(("framework", "what it is", "precisions", "optimizers"), rows)
+    """Markdown: every back end."""
+    rows = ((f"`{name}`", _line(each.doc)) for name, each in registry().backends.items())
+    return _table(("framework", "what it is"), rows)
 
 
 def models_table() -> str:

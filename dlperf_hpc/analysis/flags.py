@@ -74,32 +74,31 @@ FLAGS: Mapping[str, str] = {
     "mixed-settings": "runs under one name differ in their settings",
     "no-number": "a run ended ok, but its throughput is not a positive finite number; it does not "
     "count",
-    "mixed-units": "the throughputs of a series, or of a case's runs, are in units that are not "
-    "divided by one another: samples/s here, tokens/s or GFLOP/s there",
+    "mixed-units": "the throughputs of a series, or of a case's runs, are in different units: "
+    "samples/s here, tokens/s or GFLOP/s there",
     "printed-only": "the speed is what the program printed: no clock in the log to hold it against",
     "clock-and-print-differ": "what the program printed is more than "
     f"{100 * CROSS_CHECK:.0f} % off what the log's own clock says",
-    "window-and-rest-differ": "the iterations behind the window of an external log, if there are "
-    f"half as many, are more than {100 * REST_DIFFERS:.0f} % slower or faster than it",
+    "window-and-rest-differ": "the iterations behind the window of an external log, at least half "
+    f"as many, are more than {100 * REST_DIFFERS:.0f} % slower or faster",
     "total-and-lines-differ": "the speed is the program's total, and more than "
     f"{100 * CROSS_CHECK:.0f} % off what all lines of the same log say",
     "shared-allocation": "runs that count were measured in turn inside one job "
     "(`repeats_per_job`): their spread knows nothing of other nodes and other days",
     "energy-in-doubt": "the energy of a run that counts is not that of all its devices and of the "
-    "window alone, or is made of too few samples of power; the note says which",
-    "log-contradicts-itself": "figures of a run's own log cannot be true together: it was changed "
-    "or damaged; the run counts only if its record confirms the window",
-    "log-and-record-differ": "a run's log and its record say different things: one of them was "
-    "changed; the run counts only if it is known which",
+    "window alone, or rests on few samples of power; the note says which",
+    "log-contradicts-itself": "figures of a run's own log cannot be true together; the run counts "
+    "only if its record confirms the window",
+    "log-and-record-differ": "a run's log and its record differ; the run counts only if it is "
+    "known which one was changed",
     "short-window": f"a window on GPUs that counts took less than {SHORT_WINDOW_S:g} s: clocks "
-    "and heat are not those of long training yet (`measure.min_seconds`)",
-    "few-cores": f"a rank with a GPU had fewer than {FEW_CORES} cores: its GPU may have waited for "
-    "what launches its work (`cpus_per_task` of the site profile)",
+    "and heat are not yet those of long training (`measure.min_seconds`)",
+    "few-cores": f"a rank with a GPU had fewer than {FEW_CORES} cores: its GPU may have waited "
+    "(`cpus_per_task` of the site profile)",
     "far-memory": "a rank ran on cores, or in memory, of another NUMA node than its GPU's "
     '(`--gpu-bind=closest`, or `bind = "gpu"`)',
     "allocator-retries": "in a window that counts the framework's allocator was out of memory, "
-    "gave its cache back and asked again, which waits for the device: the batch nearly is too "
-    "large",
+    "gave its cache back and asked again: the batch is nearly too large",
     "nccl-socket": "ranks on different nodes talked by NET/Socket, by NCCL's own lines, although "
     "an InfiniBand or RoCE port of the first rank's node is up",
     "nccl-net-in-node": "ranks of one node talked over the network, by NCCL's own lines: neither "
@@ -108,10 +107,9 @@ FLAGS: Mapping[str, str] = {
     f"{_GROWTH_MB} MiB within a window that counts",
     "does-not-fit": "no run counts, and one ran out of memory: the line through smaller batches "
     "shows how much the case needs",
-    "recompiled": "in a window that counts torch.compile made another graph: its time is also that "
-    "of compiling (a longer `measure.warmup`, or data of one shape)",
-    "graph-breaks": "torch.compile could not take a model that counts as it is, and left parts of "
-    "it to Python",
+    "recompiled": "in a window that counts torch.compile made another graph, which takes time (a "
+    "longer `measure.warmup`, or data of one shape)",
+    "graph-breaks": "torch.compile left parts of a model that counts to Python",
     "no-end-line": "the log of a run that counts has no end line; its record says that it ended ok",
     "duplicate-run": "more than one result for a run; only its first ok attempt counts",
 }

@@ -152,6 +152,7 @@ def _bought(unit: str) -> Callable[[CaseSummary], Any]:
 
 
 _SWEEP = "sweep that measured it, in a report of several sweeps"
+_CHECKPOINT = "median of this column of runs.csv, over the runs that measured it"
 
 CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
     _text("series", "the case without its topology: one speedup curve", "case.series"),
@@ -182,13 +183,11 @@ CASE_COLUMNS: tuple[Column[CaseSummary], ...] = (
     _number("allreduce_bus_gb_s", "GB/s", "bus bandwidth of an all-reduce of the whole gradient "
             "alone, median of the runs"),
     _text("attention", "PyTorch's attention kernels in the runs that count, joined by +"),
-    _number("checkpoint_save_s", "s", "median time to save a checkpoint, over the runs that "
-            "measured it"),
-    _number("checkpoint_load_s", "s", "median time to load that checkpoint"),
-    _number("checkpoint_mb_per_rank", "MB", "median size of the checkpoint's files / ranks, 1 MB = "
-            "10^6 bytes"),
-    _number("checkpoint_save_mb_s", "MB/s", "median rate of saving, over all ranks"),
-    _number("checkpoint_load_mb_s", "MB/s", "median rate of loading, over all ranks"),
+    _number("checkpoint_save_s", "s", _CHECKPOINT),
+    _number("checkpoint_load_s", "s", _CHECKPOINT),
+    _number("checkpoint_mb_per_rank", "MB", _CHECKPOINT),
+    _number("checkpoint_save_mb_s", "MB/s", _CHECKPOINT),
+    _number("checkpoint_load_mb_s", "MB/s", _CHECKPOINT),
     _number("gpu_util", "%", "time with a kernel running, mean over devices and runs (NVML)"),
     _number("gpu_memory_mb_max", "MiB", "most memory in use on any device of any run (NVML)",
             "gpu_memory_mb"),
