@@ -6,7 +6,7 @@ import argparse
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -42,10 +42,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
             pass
     engine, _ = _known(root)
     stopping = engine.detached and not arguments.dry_run
-    held: AbstractContextManager[str] = nullcontext("")
-    if stopping:
-        held = _submitting_stopped(root, engine)
-    with held as still:
+    with _submitting_stopped(root, engine, stopping) as still:
         engine, submissions = _known(root, silent=True)  # with what was submitted until now
         try:
             alive = engine.live_jobs(root, submissions)
@@ -111,15 +108,16 @@ def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submissio
 
 
 @contextmanager
-def _submitting_stopped(root: Path, engine: Engine) -> Iterator[str]:
-    """Let whoever is submitting in the directory stop, and nobody begin; yields why that could not
-    be done, '' if it was."""
+def _submitting_stopped(root: Path, engine: Engine, wanted: bool) -> Iterator[str]:
+    """Let whoever is submitting in the directory stop, and nobody begin, if that is ``wanted``;
+    yields why it could not be done, '' if it was."""
     from dlperf_hpc.engines.submit import ask_to_stop, submit_lock
     from dlperf_hpc.records import layout
 
     with ExitStack() as held:
         why_not = ""
-        if os.access(root / layout.LOCK, os.W_OK):  # else nobody has, or we have no right to
+        # Where the lock's file is not there nobody has submitted, or we have no right to stop it.
+        if wanted and os.access(root / layout.LOCK, os.W_OK):
             try:
                 ask_to_stop(root)
                 held.enter_context(submit_lock(root, engine.lock_patience_s))

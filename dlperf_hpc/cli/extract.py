@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.cli.messages import reading_bar, usage_error
+from dlperf_hpc.cli.messages import counting_bar, usage_error
 from dlperf_hpc.errors import LedgerError, printable, raising, visible
 
 if TYPE_CHECKING:
@@ -157,7 +157,7 @@ def _gathered(arguments: argparse.Namespace, window_rule: WindowRule) -> Gathere
         raise usage_error("--batch_size_per_device", f"{weak} is not a count of 1 or more")
     paths, out = [Path(arguments.log_dir)], [Path(arguments.output_dir)]
     cache = options.cache(arguments)
-    with reading_bar() as advance:
+    with counting_bar(in_bytes=True) as advance:
         found = gather(paths, window_rule, stated, cache, advance, out)
         if weak is None or all(result.run.case.batch_size for result in found.results):
             return found

@@ -123,15 +123,9 @@ def run(verb: Verb, parser: argparse.ArgumentParser, argv: Sequence[str] | None)
 
 
 @contextmanager
-def reading_bar() -> Iterator[Callable[[int, int, int], None]]:
-    """A bar that the caller moves by ``advance(files, bytes_read, bytes_in_all)``; it vanishes."""
-    with counting_bar(in_bytes=True) as advance:
-        yield lambda files, done, total: advance(f"{files} files", done, total)
-
-
-@contextmanager
 def counting_bar(in_bytes: bool = False) -> Iterator[Callable[[str, int, int], None]]:
-    """A bar moved by ``advance(what, done, total)``; it stays there, but for one of bytes."""
+    """A bar that the caller moves by ``advance(what, done, total)``; one of bytes vanishes, any
+    other stays."""
     if not sys.stderr.isatty():
         yield lambda what, done, total: None
         return

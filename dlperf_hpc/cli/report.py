@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dlperf_hpc.cli import messages, options
-from dlperf_hpc.cli.messages import reading_bar, usage_error
+from dlperf_hpc.cli.messages import counting_bar, usage_error
 from dlperf_hpc.errors import LedgerError, at_most, listed, number_of, visible
 
 if TYPE_CHECKING:
@@ -137,7 +137,7 @@ def _read(arguments: argparse.Namespace, out: Path, cache: ScanCache) -> Gathere
     from dlperf_hpc.logs.interpret.rules import rule
 
     window_rule, stated = rule(arguments.rule), options.stated_settings(arguments)
-    with reading_bar() as advance:
+    with counting_bar(in_bytes=True) as advance:
         return gather(arguments.paths, window_rule, stated, cache, advance, leave_out=[out])
 
 

@@ -34,7 +34,7 @@ _SHORTER_THAN_A_LINE = 1000
 _HELP = "what to do about a log that is not read: docs/external-logs.md"
 _OURS = b"dlperf 2"
 _RECORD = f'{{\n "schema": "{layout.RECORD_SCHEMA}"'.encode()  # as dump_json begins one
-Progress = Callable[[int, int, int], None]
+Progress = Callable[[str, int, int], None]
 """Called with files done, bytes done, and bytes in all."""
 
 
@@ -193,7 +193,7 @@ def _scan(
     size = cached = 0
     for done, scanned in enumerate(scan_all(sources, cache), 1):
         size += scanned.source.size
-        progress(done, size, total)
+        progress(f"{done} files", size, total)
         logs.take(scanned)
         cached += scanned.cached
     logs.finish()
