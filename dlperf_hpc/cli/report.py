@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -78,10 +77,10 @@ def _report(arguments: argparse.Namespace) -> int:
     from dlperf_hpc.reporting.writers import Unwritable, write_report
 
     base, kinds = _base(arguments.base), _kinds(arguments)
-    place, cache = _target(arguments), options.cache(arguments)
-    found = _read(arguments, place.directory, cache)
+    (directory, unwritten), cache = _target(arguments), options.cache(arguments)
+    found = _read(arguments, directory, cache)
     if _settled(arguments.paths[0], found):
-        found = _read(arguments, place.directory, cache)
+        found = _read(arguments, directory, cache)
     manifest = found.manifest
     name, site, limits_s = arguments.paths[0].absolute().name, "", {}
     if manifest is not None:
@@ -104,10 +103,9 @@ def _report(arguments: argparse.Namespace) -> int:
         price=price_of(manifest.site) if manifest else None,
     )
     paths: Sequence[Path] = ()
-    unwritten = place.why_not
     if not unwritten:
         try:
-            paths = write_report(place.directory, report, kinds)
+            paths = write_report(directory, report, kinds)
         except Unwritable as error:
             unwritten = str(error)
     _tell(found, arguments.json)
@@ -208,25 +206,18 @@ def _kinds(arguments: argparse.Namespace) -> Sequence[str]:
     return kinds + [name for name in ("parquet", "sqlite") if getattr(arguments, name)]
 
 
-@dataclass(frozen=True)
-class _Target:
-    """Where to write; ``why_not`` says why nothing is written there, '' if it is."""
-
-    directory: Path
-    why_not: str = ""
-
-
-def _target(arguments: argparse.Namespace) -> _Target:
-    """Below the one directory that is reported on, if it is this user's; else ./report."""
+def _target(arguments: argparse.Namespace) -> tuple[Path, str]:
+    """Where to write, and why nothing is written there, '' if it is: below the one directory that
+    is reported on, if it is this user's; else in ./report."""
     if arguments.out is not None:
-        return _Target(Path(arguments.out))
+        return Path(arguments.out), ""
     from dlperf_hpc.records import layout, ownership
 
     only: Path = arguments.paths[0]
     if len(arguments.paths) > 1 or not only.is_dir():
-        return _Target(Path(layout.REPORT), ownership.not_mine(Path(layout.REPORT)) or "")
+        return Path(layout.REPORT), ownership.not_mine(Path(layout.REPORT)) or ""
     words = ownership.not_mine(only) or ownership.not_mine(only / layout.REPORT)
-    return _Target(only / layout.REPORT, words or "")
+    return only / layout.REPORT, words or ""
 
 
 def _tell_unwritten(arguments: argparse.Namespace, why: str) -> None:

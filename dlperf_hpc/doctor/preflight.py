@@ -95,15 +95,6 @@ def how_to_install(name: str, python: str) -> str:
     return f"{made}install it: {python} -m pip install {_PACKAGES.get(name, name)}; {load}"
 
 
-@dataclass(frozen=True)
-class _PythonFacts:
-    """What a Python says of itself: its version, where it looks for modules, those not found."""
-
-    version: tuple[int, ...]
-    path: tuple[str, ...]
-    missing: tuple[str, ...]
-
-
 def examine(manifest: Manifest, site: Site, engine: Engine, root: Path) -> Iterator[CheckResult]:
     """What is not well, certainly (FAIL) or perhaps (warn); nothing of what is well."""
     for name in dict.fromkeys(array.environment for array in manifest.arrays):
@@ -148,12 +139,13 @@ def _of_environment(
         seen = f"{path} does not answer on this machine as a Python does"
         yield CheckResult("warn", "python", seen, "`dlperf doctor` tries it in a job", name)
         return
-    if found.version < OLDEST_PYTHON:
-        seen = f"{path} is Python {'.'.join(map(str, found.version))}"
+    version, folders, missing = found
+    if version < OLDEST_PYTHON:
+        seen = f"{path} is Python {'.'.join(map(str, version))}"
         yield CheckResult(grade(path), "python", seen, NEWER_PYTHON, name)
         return
-    places = [each for each in found.path if each.endswith(("site-packages", "dist-packages"))]
-    for module in found.missing:
+    places = [each for each in folders if each.endswith(("site-packages", "dist-packages"))]
+    for module in missing:
         seen = f"{path} has no module {module}"
         yield CheckResult(grade(*places), module, seen, how_to_install(module, path), name)
 
@@ -166,11 +158,14 @@ def grade_of(engine: Engine, root: Path, *places: str) -> Grade:
     return "FAIL" if same else "warn"
 
 
-def _look(path: str, environment: Environment, modules: Sequence[str]) -> _PythonFacts | None:
-    """What a Python says; None if it does not answer."""
+def _look(
+    path: str, environment: Environment, modules: Sequence[str]
+) -> tuple[tuple[int, ...], Sequence[str], Sequence[str]] | None:
+    """A Python's version, where it looks for modules, and which of these it does not find; None if
+    it does not answer."""
     if path == sys.executable and not any(name.startswith("PYTHON") for name in environment.env):
         missing = [name for name in modules if importlib.util.find_spec(name) is None]
-        return _PythonFacts(sys.version_info[:3], tuple(sys.path), tuple(missing))
+        return sys.version_info[:3], sys.path, missing
     env = {**clean_environment(), **environment.local_variables()}
     try:
         done = subprocess.run(
@@ -178,7 +173,7 @@ def _look(path: str, environment: Environment, modules: Sequence[str]) -> _Pytho
             capture_output=True, text=True, timeout=_PATIENCE_S, check=False,
         )  # fmt: skip
         row = json.loads(done.stdout)
-        return _PythonFacts(tuple(row["version"]), tuple(row["path"]), tuple(row["missing"]))
+        return tuple(row["version"]), tuple(row["path"]), tuple(row["missing"])
     except (OSError, ValueError, KeyError, TypeError, subprocess.TimeoutExpired):
         return None
 
