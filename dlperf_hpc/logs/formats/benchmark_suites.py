@@ -22,8 +22,11 @@ block's stop and the next block's start**: evaluation is not in the speed. The t
 block in which an evaluation lies is counted with it, and noted.
 
 ``samples_count`` is a count of samples, over all devices; divided by the global batch it is the
-number of optimizer steps. A count that is no multiple of it is not read, nor are logs that count
-epochs (``epoch_num``, ``first_epoch_num``): some programs write samples there, others tokens. Where
+number of optimizer steps. NVIDIA's callback of v5.1 has these as ``step`` at both ends of a block,
+beside the ``samples_count`` of the evaluation before. A count that is no multiple of the batch is
+not read, nor are logs that count epochs (``epoch_num``, ``first_epoch_num``): some programs write
+samples there, others tokens. Those of the benchmark ``gpt3`` are tokens, a block's stop repeats its
+start, and no ``eval_start`` is told where ``eval_accuracy`` has the block's time in it. Where
 ``samples_count`` stays at 0, ``step`` of ``tracked_stats`` counts the samples, if it is there. A
 ``block_stop`` of NVIDIA's callback of v5.0 repeats its block's start: the samples of the next
 ``eval_start`` or ``block_start`` are those at that stop. The
@@ -133,19 +136,39 @@ def _read_other(
     if key == "run_start":
         builder.state["run"] = {}
     elif key == "eval_start":
-        _count_late(builder, metadata.get("samples_count"))
+        _count_late(builder, _samples(builder, metadata))
         if _run(builder).get("open"):
             builder.note_once(line, _EVALUATION)
     elif key == "tracked_stats" and isinstance(value, dict):
         _read_stats(builder, value.get("throughput"), metadata)
     elif key == "train_loss":
         _run(builder)["loss"] = value
+    elif key == "eval_accuracy" and event.get("time_ms") == _run(builder).get("since"):
+        builder.note_once(line, _EVALUATION)
+
+
+def _samples(builder: ReadingBuilder, metadata: Mapping[str, Any]) -> Any:
+    """The samples trained so far, over all devices, or None."""
+    samples, step = metadata.get("samples_count"), metadata.get("step")
+    batch = builder.latest("global_batch")
+    if samples is None:
+        return _of_tokens(builder, metadata.get("first_epoch_num", metadata.get("epoch_num")))
+    return step * batch if type(step) is int and batch and step != samples else samples
+
+
+def _of_tokens(builder: ReadingBuilder, count: Any) -> int | None:
+    """The sequences in GPT-3's count of tokens; of other benchmarks None."""
+    seq_len = builder.latest("seq_len")
+    tokens = builder.latest("model") == "gpt3" and seq_len and type(count) is int
+    return count // seq_len if tokens else None
 
 
 def _read_stats(builder: ReadingBuilder, speed: Any, metadata: Mapping[str, Any]) -> None:
     """A block's speed; behind its stop in NVIDIA's Stable Diffusion, which counts steps."""
     last = builder.last_step()
-    _run(builder)["printed"] = (metadata.get("step"), speed)
+    step = metadata.get("step")
+    sequences = _of_tokens(builder, step)
+    _run(builder)["printed"] = (step if sequences is None else sequences, speed)
     if last and not _run(builder).get("open") and metadata.get("step_num") == last.iteration > 0:
         builder.steps[-1] = last._replace(printed=_number(speed))
 
@@ -160,7 +183,7 @@ def _read_block(
     line: Line, builder: ReadingBuilder, event: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> None:
     run, begins = _run(builder), event["key"] == "block_start"
-    now, samples = _number(event.get("time_ms")), metadata.get("samples_count")
+    now, samples = _number(event.get("time_ms")), _samples(builder, metadata)
     if type(samples) is not int or now is None or not 0 < now < _LATEST_MS:
         builder.note_once(line, _NO_SAMPLES)
         return
