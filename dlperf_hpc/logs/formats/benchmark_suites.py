@@ -11,6 +11,7 @@ MLPerf's logging (MLLOG), which every submission prints, whatever it trains with
 |---|---|
 | ``block_start``, ``block_stop`` with ``samples_count`` | samples trained so far, and the clock |
 | ``tracked_stats``, ``{"throughput": 1.9215}`` beside a ``block_stop`` | the printed speed |
+| ``tracked_stats`` within a block, with ``samples_count`` and ``step`` | samples, and the clock |
 | ``train_loss`` | the loss |
 | ``global_batch_size``, ``gradient_accumulation_steps``, ``max_sequence_length``, \
 ``submission_benchmark`` | settings |
@@ -141,6 +142,7 @@ def _read_other(
             builder.note_once(line, _EVALUATION)
     elif key == "tracked_stats" and isinstance(value, dict):
         _read_stats(builder, value.get("throughput"), metadata)
+        _read_inside(line, builder, event.get("time_ms"), metadata)
     elif key == "train_loss":
         _run(builder)["loss"] = value
     elif key == "eval_accuracy" and event.get("time_ms") == _run(builder).get("since"):
@@ -171,6 +173,18 @@ def _read_stats(builder: ReadingBuilder, speed: Any, metadata: Mapping[str, Any]
     _run(builder)["printed"] = (step if sequences is None else sequences, speed)
     if last and not _run(builder).get("open") and metadata.get("step_num") == last.iteration > 0:
         builder.steps[-1] = last._replace(printed=_number(speed))
+
+
+def _read_inside(
+    line: Line, builder: ReadingBuilder, time_ms: Any, metadata: Mapping[str, Any]
+) -> None:
+    """Add what NVIDIA's callbacks print within a block: steps and samples, which must agree."""
+    run, now, batch = _run(builder), _number(time_ms), builder.latest("global_batch")
+    samples, step = _number(metadata.get("samples_count")), _number(metadata.get("step"))
+    if not run.get("open") or now is None or samples is None or step is None or not batch:
+        return
+    if samples > run["samples"] and samples in (step * batch, (step + 1) * batch):
+        _add(line, builder, now, int(samples))
 
 
 def _run(builder: ReadingBuilder) -> dict[str, Any]:

@@ -46,6 +46,21 @@ def test_the_steps_of_nvidias_blocks_are_counted() -> None:
     assert not file.notes
 
 
+def test_lines_within_a_block_are_read() -> None:
+    """Of one step that is counted from 0, of one from 1, and of the whole block, without a step."""
+    stats = {"train_step_time": 0.5}
+    inside: list[tuple[float, str, Any, dict[str, Any]]] = [
+        (1759791583007, "tracked_stats", stats, {"samples_count": 23040.0, "step": 9.0}),
+        (1759791588095, "tracked_stats", stats, {"samples_count": 46080, "step": 20}),
+        (1759791600000, "tracked_stats", stats, {"samples_count": 46080, "step": 25}),
+        (1759791636132, "tracked_stats", stats, {"samples_count": 262656}),
+    ]
+    late = (1759791640000, "tracked_stats", stats, {"samples_count": 276480, "step": 120})
+    file = scan(*FLUX[:2], *inside, *FLUX[2:4], late, *FLUX[4:])
+    told = [(0, 0), (10, 5031), (20, 10119), (114, 58157), (228, 58157 + 58220)]
+    assert steps(file) == told and not file.notes
+
+
 # mlcommons/training_results_v4.1 NVIDIA/results/../gpt3: tokens, and their tracked_stats too
 GPT3 = [
     (1728322400000, "submission_benchmark", "gpt3", {}),
