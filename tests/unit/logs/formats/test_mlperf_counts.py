@@ -23,8 +23,8 @@ def scan(*events: tuple[float, str, Any, dict[str, Any]]) -> ScannedFile:
 
 def steps(file: ScannedFile) -> list[tuple[int, float]]:
     """The iterations with the milliseconds of training before them."""
-    found = file.readings[0].steps
-    return [(step.iteration, round(1000 * (step.stamp - found[0].stamp))) for step in found]
+    found = [(step.iteration, step.stamp or 0.0) for step in file.readings[0].steps]
+    return [(iteration, round(1000 * (stamp - found[0][1]))) for iteration, stamp in found]
 
 
 # mlcommons/training_results_v5.1 NVIDIA/results/../flux1: samples_count is the one of before
