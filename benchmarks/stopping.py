@@ -3,7 +3,8 @@
 ``python benchmarks/stopping.py [--cases 4000] [--json]``: cases are made with noise of several
 kinds, and repeated as ``repeats = { min = 6, max = 25, until = ... }`` repeats them. How often the
 last interval holds the median is set beside what the same decisions give with the usual interval of
-95 %, looked at after each further run. Then the noise is that of published repeats (the rows of the
+95 %, looked at after each further run; and how often it holds it in cases whose runs show no trend
+by Mann-Kendall's test (p < 0.05). Then the noise is that of published repeats (the rows of the
 kind ``run`` in ``dlperf_hpc/published``: 7 of each case, drawn anew with replacement): node-hours
 against the smallest fixed number of repeats that brings as many cases within ``until``, and against
 the smallest one with the same median half-width over all cases. Nothing is measured here; it takes
@@ -22,7 +23,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dlperf_hpc.model.case import Until
-from dlperf_hpc.model.statistics import Interval, median_interval
+from dlperf_hpc.model.statistics import Interval, median_interval, trend_z
 from dlperf_hpc.model.stopping import decide, looks
 from dlperf_hpc.published import published
 
@@ -108,20 +109,26 @@ def half_width(values: list[float], interval: Interval) -> float:
 
 
 def coverages(cases: int) -> Iterator[dict[str, Any]]:
-    """How often the last interval holds the median, by noise, ``until`` and way of deciding."""
+    """How often the last interval holds the median, by noise, ``until`` and way of deciding; and
+    the share of cases with a ``trend``, and how often it does in the ``steady`` rest."""
     for (kind, (make, truth)), until in itertools.product(KINDS.items(), UNTILS):
         chance = Chance(f"{kind} {until}")
         row: dict[str, Any] = {"noise": kind, "until": until}
         held, runs = dict.fromkeys(("rule", "peeking"), 0), dict.fromkeys(("rule", "peeking"), 0)
+        steady: list[bool] = []
         for values in (make(chance) for _ in range(cases)):
             for name, decided in (("rule", by_rule), ("peeking", by_peeking)):
                 number, interval = decided(values, until)
                 held[name] += interval.low <= truth <= interval.high
                 runs[name] += number
+                if name == "rule" and abs(trend_z(values[:number])) < NORMAL.inv_cdf(0.975):
+                    steady.append(interval.low <= truth <= interval.high)
         yield {
             **row,
             **{name: held[name] / cases for name in held},
             **{f"{name}_runs": runs[name] / cases for name in runs},
+            "trend": 1 - len(steady) / cases,
+            "steady": statistics.fmean(steady),
         }
 
 
@@ -184,12 +191,16 @@ def main() -> None:
     plan = looks(FEWEST, MOST)
     ranks = ", ".join(f"{each.runs} (rank {each.rank})" for each in plan)
     print(f"looks: {ranks}; all of them hold the median with {1 - plan[-1].missed:.2%}")
-    print("| noise | until | coverage | runs | coverage by peeking | runs |")
-    print("| - | -: | -: | -: | -: | -: |")
+    print(
+        "| noise | until | coverage | runs | coverage by peeking | runs"
+        " | trend seen | coverage of the rest |"
+    )
+    print("| - | -: | -: | -: | -: | -: | -: | -: |")
     for row in made:
         print(
             f"| {row['noise']} | {row['until']:.1%} | {row['rule']:.1%} | {row['rule_runs']:.1f}"
-            f" | {row['peeking']:.1%} | {row['peeking_runs']:.1f} |"
+            f" | {row['peeking']:.1%} | {row['peeking_runs']:.1f}"
+            f" | {row['trend']:.1%} | {row['steady']:.1%} |"
         )
     print("| until | runs | within until | as many: fixed | ratio | as wide: fixed | ratio |")
     print("| -: | -: | -: | -: | -: | -: | -: |")

@@ -63,6 +63,7 @@ _MOST_TIMES = 16
 _MOST_TIMES_BY_TWO = 4
 _MOST_NODES_BY_TWO = 8
 _MOST_LOSS = 0.25
+_MOST_EXPOSED = 0.99  # of a step, for what remains without its exchange to be a figure
 _MOST_UNSURE = 0.3  # of a throughput by a probed all-reduce
 VOID = frozenset({
     "over-peak", "no-optimizer-step", "all-steps-skipped", "bimodal", "not-as-asked",
@@ -328,7 +329,7 @@ def _by_probe(
     alone |= {nodes: median(each) for nodes, each in times.items()}
     if member.unit != SAMPLES_PER_S or not _samples(measured[0]):
         alone = {}  # the steps are no seconds
-    elif member.exposed_comm is not None:
+    elif member.exposed_comm is not None and abs(member.exposed_comm) < _MOST_EXPOSED:
         steps = {**steps, 0: steps[max(steps)] * (1 - member.exposed_comm)}
         alone[0] = 0.0
     return partial(probed_step, steps, alone, accumulation=member.accumulation or 1)

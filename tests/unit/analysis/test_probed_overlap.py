@@ -159,6 +159,13 @@ def test_steps_without_the_exchange_stand_for_a_probe_of_fewer_nodes() -> None:
     assert unknown.counts[-1].basis == "ring"
 
 
+@pytest.mark.parametrize("exposed", [1.0, 1 - 1e-16, -1e300, 5.0])
+def test_an_exposed_share_that_no_step_has_is_not_used(exposed: float) -> None:
+    results = [run(1, 0.44), run(2, 0.45, 0.2, exposed), run(4, 9.0, 0.3)]
+    results[2] = replace(results[2], window=None)
+    assert said(*results, at=4).counts[-1].basis == "ring"
+
+
 def test_throughputs_in_another_unit_are_none_of_seconds() -> None:
     probe = AllReduces("nccl", 8, 30, (4096,), (100.0,), (3,))
     results = [
