@@ -133,16 +133,18 @@ def probed_step(steps: Steps, alone: Steps, nodes: int, accumulation: int = 1) -
     known = {n: t for n, t in steps.items() if n in alone}
     if nodes not in alone or max(steps) not in known or len(known) < 2:
         return None
-    first, before, last = ([*sorted(known)][i] for i in (0, -2, -1))
+    counts = sorted(known)
+    first, before, last = counts[0], counts[-2], counts[-1]
     grown, more = alone[last] - alone[before], max(0.0, alone[nodes] - alone[last])
     if grown <= 0:
         return None
     fitted, _ = _line(known, lambda n: alone[n])
     noise = math.sqrt(2) * _MODEL_ERROR * known[last] / grown
     rho = max(fitted, (known[last] - known[before]) / grown - noise)
-    before_s = (1 - BACKWARD / accumulation) * (known[first] - fitted * alone[first])
+    # DDP's first bucket is small: the exchange begins as the backward pass does.
+    begins = (1 - BACKWARD / accumulation) * (known[first] - fitted * alone[first])
     longest = known[last] + max(1.0, rho) * more
-    step = min(max(known[last] + rho * more, before_s + alone[nodes]), longest)
+    step = min(max(known[last] + rho * more, begins + alone[nodes]), longest)
     shortest = max(known[last] + max(0.0, min(1.0, rho) - noise) * more, alone[nodes])
     unsure = max(step / shortest - 1, 1 - step / longest)
     return Probed(step, (step - known[last]) / more if more else rho, unsure)
