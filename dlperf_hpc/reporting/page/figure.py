@@ -89,8 +89,7 @@ def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
         },
         "layer": [
             _layer("ideal", {**grey, "clip": True}, color=None),
-            _layer("lines", {"type": "line", "strokeWidth": 1.3, "clip": True},
-                   strokeDash=dashes),
+            _layer("lines", {"type": "line", "strokeWidth": 1.3, "clip": True}, strokeDash=dashes),
             _layer("leaders", aside, x2={"field": "x2"}, y2={"field": "y2"}),
             _layer("labels", name, color=None, text={"field": "text"}),
             _layer("runs", _points(shape="circle", size=16, opacity=0.5, clip=True),
@@ -99,22 +98,18 @@ def scaling(series: int, devices: Sequence[int]) -> dict[str, Any]:
             _layer("without", without, y={"value": {"expr": "height - 7"}}),
             _layer("intervals", {"type": "rule", "strokeWidth": 2, "clip": True},
                    y=_number("low"), y2={"field": "high"}),
-            _layer("cases", _points(size=70, opacity=1, clip=True), y=_number("y"),
-                   shape=shapes),
+            _layer("cases", _points(size=70, opacity=1, clip=True), y=_number("y"), shape=shapes),
         ],
     }  # fmt: skip
 
 
-def _looks(series: int) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
+def _looks(series: int) -> list[dict[str, Any]]:
     """How so many series are told apart: the encodings of colours, of dashes and of shapes."""
     numbers = list(range(series))
     dashes = [list(dash_of(place)) or [1, 0] for place in numbers]
     looks = (list(map(colour_of, numbers)), dashes, [mark_of(place).path for place in numbers])
     by_series = {"field": "s", "type": "nominal", "legend": None}
-    colours, broken, shapes = (
-        {**by_series, "scale": {"domain": numbers, "range": look}} for look in looks
-    )
-    return colours, broken, shapes
+    return [{**by_series, "scale": {"domain": numbers, "range": look}} for look in looks]
 
 
 def _ends(axis: str) -> dict[str, Any]:
