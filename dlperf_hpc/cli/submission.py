@@ -214,9 +214,10 @@ def try_anew(root: Path, arrays: Iterable[Array]) -> None:
     """Take the environments of what is about to be submitted again as mended; LedgerError if that
     cannot be written down."""
     from dlperf_hpc.records import quarantine
+    from dlperf_hpc.records.manifest import by_environment
 
     try:
-        found = quarantine.let_go(root, (array.environment for array in arrays))
+        found = quarantine.let_go(root, by_environment(arrays))
     except OSError as error:
         raise LedgerError(
             f"{error.filename}: cannot be taken away: {error.strerror}; runs of its environment"

@@ -27,7 +27,7 @@ from dlperf_hpc.engines.base import Capacity, CheckResult
 from dlperf_hpc.errors import DlperfError, SiteError, number_of
 from dlperf_hpc.files import make_output_directory
 from dlperf_hpc.model.case import Topology
-from dlperf_hpc.records.manifest import Manifest
+from dlperf_hpc.records.manifest import Manifest, by_environment
 from dlperf_hpc.sweepfile.programs import LOCAL_RANKS
 
 _RANKS = 2  # per node, where no sweep says how many
@@ -99,8 +99,8 @@ def _targets(question: Question, capacity: Capacity) -> list[Target]:
 
 def _by_local_rank(manifest: Manifest, environment: str) -> tuple[str, ...]:
     """The environment's programs whose LOCAL_RANK counts the processes of a node."""
-    used = {array.tasks[0].case.framework for array in manifest.arrays
-            if array.environment == environment}  # fmt: skip
+    arrays = by_environment(manifest.arrays).get(environment, [])
+    used = {run.case.framework for array in arrays for run in array.tasks}
     programs = (manifest.programs[name] for name in sorted(used & manifest.programs.keys()))
     counted = ("rank", LOCAL_RANKS[0])
     return tuple(each.name for each in programs if (each.launch, each.local_rank) == counted)

@@ -30,7 +30,7 @@ from dlperf_hpc.model.case import Case, Run, Topology
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.ledger import Task
-from dlperf_hpc.records.manifest import Array, Manifest
+from dlperf_hpc.records.manifest import Array, Manifest, by_environment
 from dlperf_hpc.train import probe
 from dlperf_hpc.train.probe import MARK
 
@@ -116,10 +116,7 @@ class Target:
 def targets_of(arrays: Sequence[Array], nodes: int, limit_s: int = LIMIT_S) -> list[Target]:
     """One of each environment in the sweep, on at most ``nodes`` nodes. ``limit_s`` is what the
     partition allows."""
-    named: dict[str, list[Array]] = {}
-    for array in arrays:
-        named.setdefault(array.environment, []).append(array)
-    return [_target_of(those, nodes, limit_s) for those in named.values()]
+    return [_target_of(those, nodes, limit_s) for those in by_environment(arrays).values()]
 
 
 def _target_of(arrays: Sequence[Array], nodes: int, limit_s: int) -> Target:

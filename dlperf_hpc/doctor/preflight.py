@@ -24,7 +24,7 @@ from pathlib import Path
 from dlperf_hpc.engines.base import CheckResult, Engine, Grade, clean_environment
 from dlperf_hpc.engines.site import Environment, Site
 from dlperf_hpc.files import read_regular
-from dlperf_hpc.records.manifest import Array, Manifest
+from dlperf_hpc.records.manifest import Array, Manifest, by_environment
 from dlperf_hpc.sweepfile import programs
 from dlperf_hpc.train.registry import registry
 
@@ -97,8 +97,7 @@ def how_to_install(name: str, python: str) -> str:
 
 def examine(manifest: Manifest, site: Site, engine: Engine, root: Path) -> Iterator[CheckResult]:
     """What is not well, certainly (FAIL) or perhaps (warn); nothing of what is well."""
-    for name in dict.fromkeys(array.environment for array in manifest.arrays):
-        arrays = [array for array in manifest.arrays if array.environment == name]
+    for name, arrays in by_environment(manifest.arrays).items():
         environment = site.environment_named(name)
         modules = modules_without_mpi(modules_of(arrays), engine, environment, arrays)
         modules = tuple(dict.fromkeys((*modules, *_of_timers(manifest, arrays))))
@@ -252,7 +251,7 @@ def _started_words(argv: Sequence[str]) -> list[str]:
 
 def needed_paths(manifest: Manifest, environment: str) -> Mapping[str, tuple[str, ...]]:
     """The paths that must be there on each node for the programs of an environment, by program."""
-    arrays = [array for array in manifest.arrays if array.environment == environment]
+    arrays = by_environment(manifest.arrays).get(environment, [])
     found = {name: needed(each, manifest, arrays) for name, each in manifest.programs.items()}
     return {name: each.paths for name, each in found.items() if each.paths}
 
@@ -263,11 +262,11 @@ def examine_programs(
     """For each program, as this machine sees it, what is not there, else a line that says ok.
     ``graded`` says of a path that is not there here whether it can be there on compute nodes."""
     for name, program in manifest.programs.items():
-        arrays = [a for a in manifest.arrays if a.tasks[0].case.framework == name]
-        if not arrays:
+        used = [run.case for run in manifest.runs if run.case.framework == name]
+        if not used:
             continue
-        check, there = f"program {name}", needed(program, manifest, arrays)
-        missing = list(_missing(there, site.environment_named(arrays[0].environment)))
+        check, there = f"program {name}", needed(program, manifest, manifest.arrays)
+        missing = list(_missing(there, site.environment_named(used[0].environment)))
         for path, seen, to_do in missing:
             yield CheckResult(graded(path), check, seen, to_do)
         if not missing:

@@ -84,9 +84,9 @@ class TaskProgram:
     """What a task runs. ``arguments`` are those of its environment's Python, on every rank; with
     ``alone`` the batch script itself runs that Python, once. ``supervised``: they are those of the
     Python that submits, and the command of the environment's Python follows them. ``epilogue`` is
-    run after it, with the exit code as its last argument. Where the file ``marker`` is there,
-    ``gate`` is run before anything of the environment is; where it ends with 0, the task has ended,
-    its record is written, and no rank is started. ``bound`` is what the task is bound to
+    run after it, with the exit code as its last argument. Where one of the files ``markers`` is
+    there, ``gate`` is run before anything of the environment is; where it ends with 0, the task has
+    ended, its record is written, and no rank is started. ``bound`` is what the task is bound to
     (:func:`dlperf_hpc.records.ledger.bound_to`)."""
 
     arguments: tuple[str, ...]
@@ -94,7 +94,7 @@ class TaskProgram:
     alone: bool = False
     supervised: bool = False
     gate: tuple[str, ...] = ()
-    marker: Path | None = None
+    markers: tuple[Path, ...] = ()
     bound: str = ""
 
 
@@ -126,7 +126,7 @@ def run_program(root: Path, array: Array, bound: str = "") -> TaskProgram:
         (*ours, "dlperf_hpc.engines.epilogue", *of_array),
         supervised=supervised,
         gate=(*ours, "dlperf_hpc.engines.holding", *of_array),
-        marker=quarantine.marker(root, array.environment),
+        markers=tuple(quarantine.marker(root, name) for name in dict.fromkeys(array.environments)),
         bound=bound,
     )
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,12 +27,14 @@ from dlperf_hpc.files import open_append, read_regular
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import quick_results
+from dlperf_hpc.records.manifest import by_environment
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Environment, Site
     from dlperf_hpc.records.ledger import Ledger, Task
     from dlperf_hpc.records.manifest import Array, Manifest, Submission
 
+_Launch = tuple[Sequence[str], Mapping[str, str]]
 _LOOK_S = 0.5
 _POLL_S = 0.05
 _GRACE_S = 10.0  # between SIGTERM and SIGKILL; also how long a task may outlive its time limit
@@ -60,10 +62,7 @@ class LocalEngine(Engine):
 
     def check(self, manifest: Manifest, site: Site, root: Path) -> None:
         """Environments, mpiexec, and that one node is enough."""
-        names = dict.fromkeys(array.environment for array in manifest.arrays)
-        issues = [issue for name in names if (issue := _refusal_of(name, site))]
-        if issues:
-            raise SpecError("site profile", issues)
+        _refuse_environments(manifest.arrays, site)
         several = sorted(
             {str(array.topology) for array in manifest.arrays if not base.alone([array])}
         )
@@ -90,8 +89,7 @@ class LocalEngine(Engine):
     def submit(self, root: Path, array: Array, site: Site, program: TaskProgram) -> Response:
         """Queue the array's tasks, or refuse it if it wants more GPUs than this machine has.
         SpecError if mpiexec alone cannot start the environment."""
-        if refusal := _refusal_of(array.environment, site):
-            raise SpecError("site profile", [refusal])
+        _refuse_environments([array], site)
         if error := _too_few_gpus(array):
             return Response(error=error)
         (root / layout.JOBS).mkdir(parents=True, exist_ok=True)
@@ -216,7 +214,28 @@ def queued_task(
     root: Path, array: Array, site: Site, program: TaskProgram, name: str
 ) -> QueuedTask:
     """The mpiexec of one task, which is called ``<job>_<index>``."""
-    environment = site.environment_named(array.environment)
+    launches = [
+        _launch(root, array, program, name, site.environment_named(each))
+        for each in array.environments
+    ]
+    argv, env = launches[0]
+    return QueuedTask(
+        name=name,
+        argv=argv,
+        env=env,
+        output=root / layout.JOBS / f"{name}.out",
+        timeout_s=float(array.time_limit_s),
+        epilogue=program.epilogue,
+        gate=program.gate,
+        markers=program.markers,
+        turns=len(launches),
+        launches=launches,
+    )
+
+
+def _launch(
+    root: Path, array: Array, program: TaskProgram, name: str, environment: Environment
+) -> _Launch:
     argv = environment.task_command(root, program.arguments, program.supervised)
     env = {**_variables(name), **environment.local_variables()}
     if program.bound:
@@ -226,17 +245,7 @@ def queued_task(
     else:
         ranks = array.tasks[0].case.ranks_per_node
         argv = [find_mpiexec() or "mpiexec", "-n", str(ranks), *argv]
-    return QueuedTask(
-        name=name,
-        argv=argv,
-        env=env,
-        output=root / layout.JOBS / f"{name}.out",
-        timeout_s=float(array.time_limit_s),
-        epilogue=program.epilogue,
-        gate=program.gate,
-        marker=program.marker,
-        turns=array.repeats_per_job,
-    )
+    return argv, env
 
 
 def _variables(name: str) -> dict[str, str]:
@@ -254,9 +263,15 @@ def _typed(task: QueuedTask) -> str:
     return f"{shlex.join(words)} > {shlex.quote(str(task.output))} 2>&1"
 
 
-def _refusal_of(name: str, site: Site) -> Issue | None:
-    refusal = site.environment_named(name).local_refusal()
-    return Issue(f"environment.{name}", refusal, "use --cluster slurm") if refusal else None
+def _refuse_environments(arrays: Iterable[Array], site: Site) -> None:
+    """SpecError for environments of arrays that mpiexec alone cannot start."""
+    reasons = {
+        name: site.environment_named(name).local_refusal() for name in by_environment(arrays)
+    }
+    hint = "use --cluster slurm"
+    issues = [Issue(f"environment.{name}", why, hint) for name, why in reasons.items() if why]
+    if issues:
+        raise SpecError("site profile", issues)
 
 
 def _too_few_gpus(array: Array) -> str:
@@ -301,8 +316,9 @@ def _check_topologies(arrays: Sequence[Array]) -> Generator[CheckResult, None, N
 @dataclass
 class QueuedTask:
     """One mpiexec to be: what to run, where its output goes, how long it may take. ``epilogue``,
-    ``gate`` and ``marker`` are those of a :class:`TaskProgram`; ``state`` is PENDING, RUNNING, then
-    FINISHED, FAILED or CANCELLED. A job of several runs starts it ``turns`` times."""
+    ``gate`` and ``markers`` are those of a :class:`TaskProgram`; ``state`` is PENDING, RUNNING,
+    then FINISHED, FAILED or CANCELLED. A job of several runs starts it ``turns`` times, with the
+    ``argv`` and ``env`` of each of ``launches`` where they are not the same in all turns."""
 
     name: str
     argv: Sequence[str]
@@ -311,8 +327,9 @@ class QueuedTask:
     timeout_s: float
     epilogue: Sequence[str]
     gate: Sequence[str] = ()
-    marker: Path | None = None
+    markers: Sequence[Path] = ()
     turns: int = 1
+    launches: Sequence[_Launch] = ()
     state: str = "PENDING"
     cancelled: threading.Event = field(default_factory=threading.Event)
 
@@ -327,8 +344,10 @@ class QueuedTask:
         """The task as it is started for each of its runs, in turn."""
         if self.turns == 1:
             return [self]
+        launches = self.launches or [(self.argv, self.env)] * self.turns
         return [
-            replace(self, env={**self.env, layout.REPEAT: str(turn)}) for turn in range(self.turns)
+            replace(self, argv=argv, env={**env, layout.REPEAT: str(turn)})
+            for turn, (argv, env) in enumerate(launches)
         ]
 
     @property
@@ -349,7 +368,7 @@ class QueuedTask:
 def _start(task: QueuedTask) -> int:
     """Run one of a task's runs, unless it is held back, and what follows it; the exit code."""
     # Where the gate cannot be run the run begins, and says itself what is wrong.
-    if task.marker and task.marker.is_file() and _run_ours(task, task.gate) == 0:
+    if any(map(Path.is_file, task.markers)) and _run_ours(task, task.gate) == 0:
         return 0
     code = _run(task)
     _run_ours(task, [*task.epilogue, str(code)])

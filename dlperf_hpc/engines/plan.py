@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import sys
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -29,7 +30,13 @@ from dlperf_hpc.model.case import Case, Run, Topology, repeat_major
 from dlperf_hpc.records import layout, ownership
 from dlperf_hpc.records.ledger import Ledger, read_ledger
 from dlperf_hpc.records.lines import flatten, utc
-from dlperf_hpc.records.manifest import Array, Manifest, extend_manifest, write_manifest
+from dlperf_hpc.records.manifest import (
+    Array,
+    Manifest,
+    by_environment,
+    extend_manifest,
+    write_manifest,
+)
 from dlperf_hpc.sweepfile.load import MOST_RUNS, Sweep
 
 _MOST_LINES = 10
@@ -40,14 +47,17 @@ _OF_SUBMITTING = {
 }
 
 
-def _group_of(job: Sequence[Run], one_queue: bool) -> tuple[Topology, str, str, bool, int]:
-    """What all jobs of an array share, because it stands in the array's script: topology,
-    environment, and a user's program, whose tasks are started in a way of their own; whether they
-    wait for the first repeats, which find the batch size of their cases; and how many runs a job
-    measures."""
+def _group_of(
+    job: Sequence[Run], one_queue: bool
+) -> tuple[Topology, tuple[str, ...], str, bool, int]:
+    """What all jobs of an array share, because it stands in the array's script: topology, the
+    environments of their runs in turn, and a user's program, whose tasks are started in a way of
+    their own; whether they wait for the first repeats, which find the batch size of their cases;
+    and how many runs a job measures."""
     case, size = job[0].case, len(job)
     waits = case.sought and job[0].repeat > size and not one_queue
-    return case.topology, case.environment, case.framework if case.launch else "", waits, size
+    names = tuple(run.case.environment for run in job)
+    return case.topology, names, case.framework if case.launch else "", waits, size
 
 
 def arrays_of(
@@ -63,23 +73,25 @@ def arrays_of(
         # A stable sort: the order stays within each group.
         order = {group: i for i, group in enumerate(dict.fromkeys(map(group_of, jobs)))}
         jobs.sort(key=lambda job: order[group_of(job)])
-    arrays: list[Array] = []
+    arrays, titles = list[Array](), Counter[str]()
     several = len({len(job) for job in jobs}) > 1
     for group, stretch in itertools.groupby(jobs, key=group_of):
-        topology, environment, program, waits, size = group
+        topology, environments, program, waits, size = group
         # Readable in squeue, which shows eight characters of it by default. (Earlier versions had
         # the sweep's name first.)
         parts = (
             f"{topology}.{name}{'.later' * waits}{f'.x{size}' * several}",
-            environment * (environment != "default"),
+            *(name for name in dict.fromkeys(environments) if name != "default"),
             program,
         )
         title = "-".join(filter(None, parts))
+        titles[title] += 1  # jobs with the same environments in other turns
+        title += f".{titles[title]}" * (titles[title] > 1 and not one_queue)
         tasks, limit_s = tuple(itertools.chain(*stretch)), time_limit_s[topology]
         pieces = [tasks] if one_queue else _pieces(tasks, bound * size)
         for number, piece in enumerate(pieces, 1):
             suffix = f"-{len(arrays) + 1}" if one_queue else f"-{number}" * (len(pieces) > 1)
-            made = Array(title + suffix, new_token(), topology, environment, limit_s, piece)
+            made = Array(title + suffix, new_token(), topology, environments[0], limit_s, piece)
             arrays.append(replace(made, exclude=exclude, repeats_per_job=size))
     return tuple(arrays)
 
@@ -353,7 +365,7 @@ def grow(ledger: Ledger, requested: Manifest, text: str) -> Ledger:
         base=requested.base or there.base,
         repeats=max(there.repeats, requested.repeats),
         arrays=(*there.arrays, *added),
-        site=_site_with(there.site, requested.site, {array.environment for array in added}),
+        site=_site_with(there.site, requested.site, by_environment(added).keys()),
         programs={**there.programs, **requested.programs},
         budget_node_hours=requested.budget_node_hours or there.budget_node_hours,
         until=requested.until or there.until,
@@ -376,12 +388,12 @@ def grow(ledger: Ledger, requested: Manifest, text: str) -> Ledger:
 
 
 def _site_with(
-    there: Mapping[str, Any], given: Mapping[str, Any], names: set[str]
+    there: Mapping[str, Any], given: Mapping[str, Any], names: Collection[str]
 ) -> dict[str, Any]:
     """The manifest's site profile with those environments that it lacks and new arrays name, and
     with a price if it has none."""
     known, more = there.get("environment", {}), given.get("environment", {})
-    lacking = {name: more[name] for name in sorted(names & more.keys() - known.keys())}
+    lacking = {name: more[name] for name in sorted(more.keys() & names - known.keys())}
     if lacking:
         there = {**there, "environment": {**known, **lacking}}
     if given.get("node_hour") and not there.get("node_hour"):

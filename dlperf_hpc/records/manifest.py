@@ -7,11 +7,12 @@ step. What happens to the runs is kept beside it: see :mod:`.ledger`.
 
 from __future__ import annotations
 
+import itertools
 import json
 import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -37,7 +38,8 @@ _LATER = ("programs", "budget_node_hours", "until")  # keys that only a sweep wh
 
 @dataclass(frozen=True)
 class Array:
-    """One job array: runs that share a topology, an environment and a time limit of one run.
+    """One job array: runs that share a topology, a time limit of one run, and an environment; where
+    the runs of a job have several, in the same turns in every job, ``environment`` is the first.
     ``token`` is unique to this array and travels in the job's comment; of ``tasks``, its runs, each
     array index has ``repeats_per_job`` neighbours, which its job measures in turn. ``exclude`` are
     nodes to leave out (``n[3,7]``). ``piece_of`` is the token of the array, never taken by a
@@ -62,6 +64,12 @@ class Array:
     def repeats_in_job(self) -> int:
         """How many repeats of a case a job measures."""
         return len({run.repeat for run in self.tasks[: self.repeats_per_job]})
+
+    @property
+    def environments(self) -> tuple[str, ...]:
+        """The environment of each run of a job, in turn; every job has the same."""
+        others = self.tasks[1 : self.repeats_per_job]
+        return (self.environment, *(run.case.environment for run in others))
 
     @property
     def job_limit_s(self) -> int:
@@ -118,6 +126,17 @@ class Manifest:
         return list(dict.fromkeys(run.case.id for run in self.runs if run.case.sought))
 
 
+def by_environment(arrays: Iterable[Array]) -> dict[str, list[Array]]:
+    """Arrays by the environment of their runs; one whose jobs have several is an array of each."""
+    found: dict[str, list[Array]] = {}
+    for array in arrays:
+        for name in (names := dict.fromkeys(array.environments)):
+            tasks = tuple(run for run in array.tasks if run.case.environment == name)
+            part = replace(array, environment=name, tasks=tasks, repeats_per_job=1)
+            found.setdefault(name, []).append(part if len(names) > 1 else array)
+    return found
+
+
 def array_row(array: Array) -> dict[str, Any]:
     """An array's own values as plain JSON, without its tasks."""
     return {**vars(array), "topology": str(array.topology), "tasks": []}
@@ -132,8 +151,10 @@ def array_of(row: Mapping[str, Any], tasks: tuple[Run, ...]) -> Array:
         "tasks": tasks,
     }
     array = Array(**values)
-    for case in {id(run.case): run.case for run in tasks}.values():
-        if (case.topology, case.environment) != (array.topology, array.environment):
+    turns = itertools.cycle(array.environments)
+    pairs = {(id(run.case), turn): (run.case, turn) for run, turn in zip(tasks, turns)}
+    for case, environment in pairs.values():
+        if (case.topology, case.environment) != (array.topology, environment):
             there = f"{case.topology} in environment {case.environment!r}"
             raise Misfit(f"tasks: {case.id} is for {there}, and array {array.name} is not")
     return array

@@ -14,7 +14,6 @@ from dlperf_hpc.sweepfile.keys import renamed
 KEY = "together"
 _OF_NODES = ("topology", "topologies", *COUNTS)
 _SHARED: Mapping[str, Callable[[Case], Any]] = {
-    "environment": lambda case: case.environment,
     "processes_per_node": lambda case: case.ranks_per_node,
     "launch": lambda case: case.launch or "none, a back end of dlperf_hpc",
 }

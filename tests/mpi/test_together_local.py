@@ -68,7 +68,7 @@ def letter_of(result: RunResult) -> str:
 def test_runs_take_turns_and_one_that_fails_ends_no_other(place: Workplace) -> None:
     spec = sweep_of(place, "plain")
     dry = place.verb("sweep", spec, "--cluster", "local", "--dry-run")
-    assert "each job measures 6 runs in turn, time limit 12 min; the first job:" in dry.stdout
+    assert "each job measures 6 runs in turn, time limit 90 min; the first job:" in dry.stdout
     done = place.verb("sweep", spec, "--cluster", "local")
     assert done.returncode == 1, done.stdout + done.stderr
     results = sorted(full_results(place.directory("pairs")).results, key=lambda each: each.started)

@@ -23,6 +23,9 @@ poll_s = 1.0
 [environment.default]
 env = {{ GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self" }}
 setup = ["f={0}/doom.$DLPERF_TURN; if [ -e $f ]; then export DLPERF_FAULT=$(cat $f); fi"]
+[environment.other]
+env = {{ GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self" }}
+setup = ["echo turn $DLPERF_TURN is in other"]
 """
 
 
@@ -45,8 +48,8 @@ def test_two_cases_four_times_in_one_job(place: Workplace, queue: Queue) -> None
     site = place.write("site.toml", SITE.format(place.root))
     place.write("doom.4", "raise@0")
     spec, root = place.tiny("pairs", ["1n1g"], repeats=4), place.directory("pairs")
-    text = f'together = "accumulation"\n{spec.read_text()}[matrix]\naccumulation = [1, 2]\n'
-    spec.write_text(text)
+    text = f'together = "accumulation"\n{spec.read_text()}[[zip]]\naccumulation = [1, 2]\n'
+    spec.write_text(f'{text}environment = ["default", "other"]\n')
     done = place.verb("sweep", spec, "--site", site)
     assert done.returncode == 0 and done.stdout.count("submitted: job") == 1, done.stderr
     ((job, token),) = queue.jobs(root).items()
@@ -56,6 +59,8 @@ def test_two_cases_four_times_in_one_job(place: Workplace, queue: Queue) -> None
     results = sorted(full_results(root).results, key=lambda each: each.started)
     assert [each.launch for each in results] == [f"{job}_0.0.{turn}" for turn in range(8)]
     assert "".join(map(letter_of, results)) == "ABBAABBA"
+    output = (root / "jobs" / f"{job}_0.out").read_text()
+    assert [turn for turn in range(8) if f"turn {turn} is in other" in output] == [1, 2, 5, 6]
     ends = [Status.OK] * 4 + [Status.FAILED] + [Status.OK] * 3
     assert [each.status for each in results] == ends, [each.reason for each in results]
 

@@ -17,6 +17,7 @@ from dlperf_hpc.errors import Issue, SiteError, SpecError
 from dlperf_hpc.files import user_name
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
+from dlperf_hpc.records.manifest import by_environment
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Environment, Site
@@ -49,8 +50,8 @@ class SlurmEngine(base.Engine):
 
     def check(self, manifest: Manifest, site: Site, root: Path) -> None:
         """Environments, sbatch, and what cannot stand in a batch script."""
-        for array in manifest.arrays:
-            site.environment_named(array.environment)
+        for name in by_environment(manifest.arrays):
+            site.environment_named(name)
         if not self.present():
             to_do = "log in to a cluster's login node, load its Slurm, or use --cluster local"
             raise SiteError(f"sbatch: not on the PATH of this machine; {to_do}")
@@ -69,7 +70,7 @@ class SlurmEngine(base.Engine):
 
     def preflight(self, site: Site, arrays: Sequence[Array]) -> Iterator[CheckResult]:
         """Whether there is such a partition, and whether srun has such MPI plug-ins."""
-        plugins = [site.environment_named(array.environment).mpi for array in arrays]
+        plugins = [site.environment_named(name).mpi for name in by_environment(arrays)]
         yield from remedies.missing_partitions(site.partition)
         yield from remedies.missing_plugins(dict.fromkeys(plugins))
 

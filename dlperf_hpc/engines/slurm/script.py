@@ -169,6 +169,8 @@ def _command(root: Path, array: Array, site: Site, program: TaskProgram) -> str:
     """What follows srun's own options in the script. Setup and ranks have a shell of their own,
     from "(" in the setup to ")" after the command: one that ends early, or whose PATH or PYTHONPATH
     was changed, must not keep the epilogue from running."""
+    if len(set(array.environments)) > 1:
+        return '"${dlperf_launch[@]}"\n)'  # of the run's turn, with srun's options
     environment = site.environment_named(array.environment)
     words = environment.task_command(root, program.arguments, program.supervised)
     return f"{shlex.join(words)}\n)"
@@ -183,14 +185,13 @@ def check(root: Path, array: Array, site: Site) -> None:
 
 def _parameters(root: Path, array: Array, site: Site, program: TaskProgram) -> dict[str, Any]:
     _check_directory(root)
-    environment = site.environment_named(array.environment)
     return {
         **_readable(array, _options(array, site)),
         "wckey": None,  # submitit's own default, which sites that use wckeys refuse
         "signal_delay_s": _SIGNAL_BEFORE_END_S,
         "stderr_to_stdout": True,
         "additional_parameters": _readable(array, _further_options(root, array, site)),
-        "setup": _setup_lines(root, array, site, environment, program),
+        "setup": _setup_lines(root, array, site, program),
         "srun_args": srun_arguments(root, array, site),
         "use_srun": not program.alone,
         "teardown": _teardown_lines(array, site, program),
@@ -274,9 +275,7 @@ def _gpu_request(array: Array, site: Site) -> dict[str, Any]:
     return requests.get(site.gpus, {})
 
 
-def _setup_lines(
-    root: Path, array: Array, site: Site, environment: Environment, program: TaskProgram
-) -> list[str]:
+def _setup_lines(root: Path, array: Array, site: Site, program: TaskProgram) -> list[str]:
     mark = f"echo {shlex.quote(f'{layout.ARRAY_MARK} {array.token}')}"
     # A requeued task goes on in the same output file: the epilogue reads from its own launch on.
     launch = f"{layout.LAUNCH_MARK} {_TASK}.{_RESTARTS}"
@@ -290,7 +289,7 @@ def _setup_lines(
         lines.append(f"export {layout.REPEAT} {layout.JOB_SECONDS}=$SECONDS")
         launch += f".${layout.REPEAT}"
     lines += [f'echo "{launch}"', "(", *_first_lines(root, array, site, program)]
-    lines += _environment_lines(environment, site.requeue)
+    lines += _lines_of_environments(root, array, site, program)
     if site.cpus_per_task:
         # srun has not inherited it since 22.05. Our srun has an option, any other the variable.
         lines.append(f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}")
@@ -301,10 +300,11 @@ def _first_lines(root: Path, array: Array, site: Site, program: TaskProgram) -> 
     """Steps of a run before anything of its environment. One ends the task at once if its run is
     held back; to see that nothing is costs a look for one file. Another keeps the repeats that wait
     off this task's nodes; a run begins whatever becomes of it."""
-    if program.marker is None:  # no run
+    if not program.markers:  # no run
         return []
-    marker, gate = shlex.quote(str(program.marker)), shlex.join(program.gate)
-    lines = [f"if [ -f {marker} ] && {gate}; then exit 0; fi"]
+    looks = " || ".join(f"[ -f {shlex.quote(str(marker))} ]" for marker in program.markers)
+    looks = f"{{ {looks}; }}" if len(program.markers) > 1 else looks
+    lines = [f"if {looks} && {shlex.join(program.gate)}; then exit 0; fi"]
     if site.spread:
         words = (sys.executable, *module_option(), "dlperf_hpc.engines.slurm.spread")
         own = f"{layout.EXCLUDED}={shlex.quote(_excluded(array, site))}"
@@ -314,11 +314,12 @@ def _first_lines(root: Path, array: Array, site: Site, program: TaskProgram) -> 
 
 def srun_arguments(root: Path, array: Array, site: Site) -> list[str]:
     """Options of srun, beside those that submitit writes itself."""
-    environment = site.environment_named(array.environment)
     # --output=all undoes submitit's file per rank: everything goes to the task's one file.
     options = ["--output=all", "--label", "--kill-on-bad-exit=1", f"--wait={site.srun_wait_s}"]
     # What setup made must reach the ranks: sbatch's own --export would count for srun as well.
-    options += ["--export=ALL", *_environment_options(environment, root)]
+    options.append("--export=ALL")
+    if len(set(array.environments)) == 1:
+        options += _environment_options(site.environment_named(array.environment), root)
     per_node = _ranks_per_node(array)
     if array.tasks[0].case.launch == "once":
         # What the program starts itself must find the nodes free.
@@ -359,6 +360,23 @@ def _environment_options(environment: Environment, root: Path) -> list[str]:
             options.append(f"--container-env={','.join(environment.env)}")
         options += box.options
     return options
+
+
+def _lines_of_environments(root: Path, array: Array, site: Site, program: TaskProgram) -> list[str]:
+    """Shell lines that lead into the environment of a run. Where the runs of a job have several,
+    its turn says which; there they also say what srun is given of it, and the command."""
+    names = array.environments
+    if len(set(names)) == 1:
+        return _environment_lines(site.environment_named(names[0]), site.requeue)
+    lines = [f"case ${layout.REPEAT} in"]
+    for name in dict.fromkeys(names):
+        environment = site.environment_named(name)
+        turns = "|".join(str(turn) for turn, each in enumerate(names) if each == name)
+        command = environment.task_command(root, program.arguments, program.supervised)
+        words = [*_environment_options(environment, root), *command]
+        lines += [f"{turns})", *_environment_lines(environment, site.requeue)]
+        lines += [f"dlperf_launch=({shlex.join(words)})", ";;"]
+    return [*lines, "esac"]
 
 
 def _environment_lines(environment: Environment, requeue: int | None) -> list[str]:

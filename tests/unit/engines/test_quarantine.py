@@ -320,7 +320,7 @@ def test_the_local_queue_starts_no_rank_of_it(tmp_path: Path) -> None:
         argv = ["sh", "-c", f"echo {name} >>{ran}"]
         task = QueuedTask(
             name, argv, dict(os.environ), tmp_path / f"{name}.out", 60, ["true"],
-            ["sh", "-c", f"exit {code}"], marker,
+            ["sh", "-c", f"exit {code}"], [marker],
         )  # fmt: skip
         queue.put(task)
     while not queue.idle():

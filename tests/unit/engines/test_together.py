@@ -4,18 +4,22 @@ be run together."""
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from spec_samples import issues_of, load, write
 
+from dlperf_hpc.engines.base import run_program
 from dlperf_hpc.engines.budget import Usage, choose
+from dlperf_hpc.engines.local import queued_task
 from dlperf_hpc.engines.plan import make_manifest, node_hours, open_sweep, plan_arrays, rerun_arrays
-from dlperf_hpc.engines.site import Site
+from dlperf_hpc.engines.site import Site, load_site
 from dlperf_hpc.engines.slurm.script import batch_script
 from dlperf_hpc.records.ledger import read_ledger
-from dlperf_hpc.records.manifest import Array
+from dlperf_hpc.records.manifest import Array, by_environment
 from dlperf_hpc.sweepfile.load import Sweep
 
 TOP = 'topologies = ["1n1g", "2n2g"]\nrepeats = {}\ntogether = "precision"\ntime_limit = "10:00"'
@@ -87,11 +91,6 @@ def test_a_case_without_a_partner_has_a_job_of_its_own(tmp_path: Path) -> None:
         ('together = "mode"', TWO, "together: no list .* several values of 'mode': there is no"),
         ('together = "precison"', TWO, "did you mean 'precision'"),
         (
-            'together = "environment"',
-            'batch_size = 8\n[matrix]\nenvironment = ["default", "tf"]',
-            "together: .* differ in environment .default, tf., which runs of one job share",
-        ),
-        (
             'together = "precision"',
             'batch_size = "max"\n[matrix]\nprecision = ["fp32", "bf16"]',
             'together: .* batch_size = "max": runs wait for the size to be found',
@@ -125,6 +124,73 @@ def test_the_script_of_a_job_and_its_budget(tmp_path: Path) -> None:
     rest = choose(arrays, ids, Usage(), 7.9)
     assert rest.hours == pytest.approx(16 / 6)  # jobs stay whole: 2n2g goes
     assert rest.runs == {run.id for run in arrays[0].tasks}
+
+
+FRAMEWORKS = """
+topologies = ["1n1g", "2n2g"]
+repeats = 4
+repeats_per_job = 1
+together = "framework"
+[case]
+model = "bert-tiny"
+batch_size = 8
+seq_len = 16
+[[zip]]
+framework = ["ddp", "deepspeed"]
+environment = ["default", "ds"]
+"""
+SITE = """
+[environment.ds]
+venv = "/opt/ds"
+mpi = "pmix"
+env = { A = "b c" }
+"""
+
+
+def in_two_environments(directory: Path) -> Site:
+    """The site of a sweep, sample.toml, that compares two frameworks."""
+    for name, text in {"sample.toml": FRAMEWORKS, "site.toml": SITE}.items():
+        (directory / name).write_text(text)
+    return load_site(f"{directory}/site.toml")
+
+
+def test_frameworks_of_several_environments_take_turns_in_one_job(tmp_path: Path) -> None:
+    """Each turn runs in the environment of its case, with its MPI plug-in."""
+    site = in_two_environments(tmp_path)
+    manifest = make_manifest(load(tmp_path / "sample.toml"), site, "slurm")
+    turns = {array.name: (array.environments, array.size) for array in manifest.arrays}
+    assert turns == {
+        "1n1g.sample-ds": (("default", "ds"), 2),
+        "1n1g.sample-ds.2": (("ds", "default"), 2),
+        "2n2g.sample-ds": (("default", "ds"), 2),
+        "2n2g.sample-ds.2": (("ds", "default"), 2),
+    }
+    (tmp_path / "root").mkdir()
+    open_sweep(tmp_path / "root", manifest, "")
+    array = read_ledger(tmp_path / "root").arrays[2]
+    assert array == manifest.arrays[2]
+    parts = {name: [len(part.tasks) for part in those] for name, those in
+             by_environment([array]).items()}  # fmt: skip
+    program = run_program(tmp_path / "root", array)
+    runs = queued_task(tmp_path / "root", array, site, program, "7_0").runs()
+    assert [run.env.get("A") for run in runs] == ["b c", None]
+    assert ["/opt/ds/bin/python" in run.argv for run in runs] == [True, False]
+    assert parts == {"ds": [2], "default": [2]}
+
+
+@pytest.mark.processes
+def test_each_turn_has_the_environment_of_its_case(tmp_path: Path) -> None:
+    """A shell runs the script, with an srun that prints what it is given."""
+    site = in_two_environments(tmp_path)
+    array = make_manifest(load(tmp_path / "sample.toml"), site, "slurm").arrays[2]
+    script = batch_script(tmp_path / "root", array, site).replace("engines.epilogue", "pools")
+    srun = 'srun() { printf "%s|" "turn=$A" "$VIRTUAL_ENV" "$@"; echo; }'
+    argv, plain = ["bash", "-c", f"{srun}\n{script}"], {"PATH": "/usr/bin:/bin"}
+    done = subprocess.run(argv, env=plain, capture_output=True, text=True, check=True)
+    first, second = (row.split("|") for row in done.stdout.splitlines() if row[:5] == "turn=")
+    assert first[:2] == ["turn=b c", "/opt/ds"] and second[:2] == ["turn=", ""]
+    after = first.index("--mpi=pmix"), second.index("--mpi=pmi2")
+    assert [first[after[0] + 1], second[after[1] + 1]] == ["/opt/ds/bin/python", sys.executable]
 
 
 def test_a_rerun_and_what_is_added_later_have_jobs_of_their_own(tmp_path: Path) -> None:
