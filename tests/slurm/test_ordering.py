@@ -102,7 +102,7 @@ def test_a_sweep_after_another_and_its_report_at_the_end(place: Ordered) -> None
     assert f"submitted: job {report}  second.report  reports when" in done.stdout
     script = place.queue.call("scontrol", "write", "batch_script", report, "-")
     assert "gpus" not in script and "--exclusive" not in script and "srun" not in script
-    assert "--time=5\n" in script
+    assert "--time=15\n" in script
 
     told = place.verb("status", root)
     assert f"report job {report}: PENDING" in told.stdout, told.stdout
