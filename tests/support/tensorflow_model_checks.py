@@ -66,7 +66,8 @@ def build_tensorflow(config: Any, compute: str = "float32", seed: int = 1) -> An
 def batch_of(config: Any) -> Batch:
     if isinstance(config, bert.BertConfig):
         return bert.synthetic_batch(config, BATCH, SEQ_LEN, 5, seed=1)
-    return gpt2.synthetic_batch(config, BATCH, SEQ_LEN, seed=1)
+    case = Case("tensorflow", "gpt2-tiny", Topology(1, 1), "fp32", BATCH, SEQ_LEN, seed=0)
+    return weights.token_batch(min(config.vocab, gpt2.TOKENS), case, rank=1)
 
 
 def padded(batch: Batch) -> Batch:

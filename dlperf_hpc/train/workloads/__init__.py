@@ -16,7 +16,7 @@ import os
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 LIBRARIES = ("torch", "tensorflow")
+"""The forms that BERT and GPT-2 have."""
 INITIAL_WEIGHTS = Option(
     "initial_weights", "", "file of weights to begin with, the same for every framework"
 )
@@ -63,10 +64,6 @@ class TransformerConfig:
     heads: int
     ffn: int
 
-    def __post_init__(self) -> None:
-        if self.hidden % self.heads:
-            raise ValueError(f"hidden {self.hidden} is not a multiple of heads {self.heads}")
-
 
 def size_of(config: TransformerConfig, outside: int, **sizes: int) -> ModelSize:
     """A BERT or GPT-2; ``outside`` are the parameters outside of its layers. A layer keeps the
@@ -79,17 +76,23 @@ def size_of(config: TransformerConfig, outside: int, **sizes: int) -> ModelSize:
     return ModelSize(layers * layer + outside, layer, layers, computed=computed, **sizes)
 
 
-def build(library: str, config: object, case: Case, module: str = "models") -> Any:
-    """The model of ``config`` in ``library``'s form, on the CPU; the same on all ranks. ``module``
-    of that library makes it."""
-    if library not in LIBRARIES:
-        raise ValueError(f"{case.model} is not written for {library}")
-    # A framework's models import their configurations from here.
-    model = importlib.import_module(f"dlperf_hpc.train.{library}.{module}").build(config, case)
-    path = dict(case.options).get("initial_weights", "")
-    if path:
-        load(library, model, Path(path))
-    return model
+def builder(
+    config_of: Callable[[Case], object], module: str = "models"
+) -> Callable[[str, Case], Any]:
+    """The ``build`` of a declaration: the model of ``config_of(case)`` in the form of a library
+    that it is written for, on the CPU; the same on all ranks. ``module`` of the library makes
+    it."""
+
+    def build(library: str, case: Case) -> Any:
+        # A framework's models import their configurations from here.
+        models = importlib.import_module(f"dlperf_hpc.train.{library}.{module}")
+        model = models.build(config_of(case), case)
+        path = dict(case.options).get("initial_weights", "")
+        if path:
+            load(library, model, Path(path))
+        return model
+
+    return build
 
 
 def frozen_random(seed: int) -> np.random.RandomState:
@@ -101,15 +104,17 @@ def frozen_random(seed: int) -> np.random.RandomState:
     return np.random.RandomState(np.random.MT19937(np.random.SeedSequence(seed)))
 
 
-def token_batch(tokens: int, shape: tuple[int, int], seed: int) -> dict[str, Any]:
-    """One batch of random tokens for a causal language model: the same numbers for every framework.
-    int64 arrays ``input_ids`` and ``labels`` [B, T], cut from runs of T + 1 tokens drawn uniformly
-    below ``tokens``: ``labels[b, t]`` is the token that follows ``input_ids[b, t]``. So all T
-    positions are scored, no token is special, and nothing is padded."""
+def token_batch(tokens: int, case: Case, rank: int) -> dict[str, Any]:
+    """A rank's batch of random tokens for a causal language model: the same numbers for every
+    framework, and on each rank different samples of the same seed. int64 arrays ``input_ids`` and
+    ``labels`` [B, T], cut from runs of T + 1 tokens drawn uniformly below ``tokens``: ``labels[b,
+    t]`` is the token that follows ``input_ids[b, t]``. So all T positions are scored, no token is
+    special, and nothing is padded."""
     import numpy as np
 
-    size = (shape[0], shape[1] + 1)
-    drawn = frozen_random(seed).randint(0, tokens, size=size, dtype=np.int64)
+    size = (case.batch_size, case.seq_len + 1)
+    random = frozen_random(case.seed * 1_000_003 + rank)
+    drawn = random.randint(0, tokens, size=size, dtype=np.int64)
     return {
         "input_ids": np.ascontiguousarray(drawn[:, :-1]),
         "labels": np.ascontiguousarray(drawn[:, 1:]),

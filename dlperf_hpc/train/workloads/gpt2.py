@@ -9,7 +9,7 @@ f feed-forward size, V vocabulary.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.sweepfile.declarations import ModelSize, SampleLayout, WorkloadDeclaration
@@ -20,12 +20,6 @@ from dlperf_hpc.train.workloads import (
     INITIAL_WEIGHTS,
     TransformerConfig,
 )
-
-if TYPE_CHECKING:
-    import numpy as np
-    import numpy.typing as npt
-
-    IntArray = npt.NDArray[np.int64]
 
 TOKENS = 50257
 """Tokens of GPT-2's byte-pair encoding, <|endoftext|> (50256) among them."""
@@ -69,31 +63,15 @@ def flops_per_sample(config: Gpt2Config, seq_len: int) -> float:
     return float(6 * weights * seq_len + 12 * config.layers * h * seq_len * seq_len)
 
 
-def synthetic_batch(
-    config: Gpt2Config, batch_size: int, seq_len: int, seed: int
-) -> dict[str, IntArray]:
-    """One batch of random tokens of the published vocabulary, as :func:`workloads.token_batch` has
-    it. ValueError for a ``seq_len`` that the model has no positions for."""
-    if not 0 < seq_len <= config.max_positions:
-        raise ValueError(f"seq_len {seq_len} is not between 1 and {config.max_positions}")
-    return workloads.token_batch(min(config.vocab, TOKENS), (batch_size, seq_len), seed)
-
-
 def config_of(case: Case) -> Gpt2Config:
     """The model of a case."""
     names = ("dropout", "checkpoint_activations")
     return replace(SIZES[case.model], **{name: case.option(name) for name in names})
 
 
-def build(library: str, case: Case) -> Any:
-    """The model in ``library``'s form, on the CPU; the same on all ranks."""
-    return workloads.build(library, config_of(case), case)
-
-
-def batch(case: Case, rank: int) -> dict[str, IntArray]:
-    """A rank's synthetic batch: ranks see different samples of the same seed."""
-    seed = case.seed * 1_000_003 + rank
-    return synthetic_batch(config_of(case), case.batch_size, case.seq_len, seed)
+def batch(case: Case, rank: int) -> dict[str, Any]:
+    """A rank's synthetic batch of published tokens, as :func:`workloads.token_batch` has it."""
+    return workloads.token_batch(min(config_of(case).vocab, TOKENS), case, rank)
 
 
 def _flops(case: Case) -> float:
@@ -122,7 +100,7 @@ WORKLOADS = tuple(
         libraries=workloads.LIBRARIES,
         default_seq_len=64 if name == "gpt2-tiny" else 1024,
         max_seq_len=config.max_positions,
-        build=build,
+        build=workloads.builder(config_of),
         batch=batch,
         flops_per_sample=_flops,
         layout=_layout,

@@ -23,7 +23,6 @@ from dlperf_hpc.train.workloads import (
     token_batch,
 )
 
-_LIBRARIES = ("torch",)
 _ORDINARY = 128_000
 """Tokens of the byte-pair encoding; the 256 behind them are special, and no text holds them."""
 
@@ -47,11 +46,6 @@ class LlamaConfig(TransformerConfig):
     init_std: float = 0.02
     dropout: float = 0.0
     checkpoint_activations: bool = False
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not 0 < self.key_heads <= self.heads or self.heads % self.key_heads:
-            raise ValueError(f"key_heads {self.key_heads} do not divide heads {self.heads}")
 
 
 # config.json of meta-llama/Llama-3.2-1B and Llama-3.1-8B; tiny is for CPUs, with the same tokens so
@@ -84,18 +78,9 @@ def config_of(case: Case) -> LlamaConfig:
     return replace(SIZES[case.model], checkpoint_activations=again)
 
 
-def build(library: str, case: Case) -> Any:
-    """The model on the CPU, the same on all ranks. ValueError for another ``library`` than
-    torch."""
-    if library not in _LIBRARIES:
-        raise ValueError(f"{case.model} is not written for {library}")
-    return workloads.build(library, config_of(case), case, "llama")
-
-
 def batch(case: Case, rank: int) -> dict[str, Any]:
-    """A rank's synthetic batch of ordinary tokens, as :func:`.token_batch` has it: ranks see
-    different samples of the same seed."""
-    return token_batch(_ORDINARY, (case.batch_size, case.seq_len), case.seed * 1_000_003 + rank)
+    """A rank's synthetic batch of ordinary tokens, as :func:`.token_batch` has it."""
+    return token_batch(_ORDINARY, case, rank)
 
 
 def check(case: Case) -> Iterator[tuple[str, str]]:
@@ -138,10 +123,10 @@ WORKLOADS = tuple(
     WorkloadDeclaration(
         name=name,
         doc=f"Llama 3 pre-training (causal language model), {config.layers} layers",
-        libraries=_LIBRARIES,
+        libraries=("torch",),
         default_seq_len=64 if name == "llama3-tiny" else config.original_positions,
         max_seq_len=config.max_positions,
-        build=build,
+        build=workloads.builder(config_of, "llama"),
         batch=batch,
         flops_per_sample=_flops,
         layout=_layout,

@@ -25,7 +25,6 @@ EXPANSION = 4
 """Channels that leave a block for each that its 3 x 3 convolution has."""
 REDUCED = 32
 """Rows of an image for each row of the last block's output."""
-_LIBRARIES = ("torch",)
 _BACKENDS = ("ddp", "horovod-torch")
 _LARGEST = 1024
 
@@ -107,14 +106,6 @@ def config_of(case: Case) -> ResNetConfig:
     """The model of a case."""
     options = {name: case.option(name) for name in ("label_smoothing", "channels_last")}
     return replace(SIZES[case.model], **options)
-
-
-def build(library: str, case: Case) -> Any:
-    """The model on the CPU, the same on all ranks. ValueError for another ``library`` than
-    torch."""
-    if library not in _LIBRARIES:
-        raise ValueError(f"{case.model} is not written for {library}")
-    return workloads.build(library, config_of(case), case, "resnet")
 
 
 def batch(case: Case, rank: int) -> dict[str, Any]:
@@ -222,8 +213,8 @@ WORKLOADS = tuple(
     WorkloadDeclaration(
         name=name,
         doc=f"ResNet v1.5 image classification, {3 * sum(config.depths) + 2} layers",
-        libraries=_LIBRARIES,
-        build=build,
+        libraries=("torch",),
+        build=workloads.builder(config_of, "resnet"),
         batch=batch,
         flops_per_sample=_flops,
         layout=_layout,

@@ -55,11 +55,6 @@ def test_a_file_of_another_variant_is_refused_by_name(tmp_path: Path) -> None:
         build("torch", case_of("bert-tiny", initial_weights=str(path)))
 
 
-def test_a_framework_the_model_is_not_written_for() -> None:
-    with pytest.raises(ValueError, match="not written for jax"):
-        WORKLOADS["gpt2-tiny"].build("jax", case_of("gpt2-tiny"))
-
-
 def damaged(kind: str) -> tuple[dict[str, Any], str]:
     """Arrays with one thing wrong, and what is said of them."""
     found = arrays()

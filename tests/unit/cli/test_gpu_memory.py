@@ -214,11 +214,3 @@ def test_what_fsdp_and_llama_lack_is_a_sentence(dry: Any, tmp_path: Path, key: s
     (tmp_path / "mine.toml").write_text(text, encoding="utf-8")
     code, out, err = dry(None)
     assert code == 2 and out == "" and sentence in err
-
-
-@pytest.mark.parametrize("heads", [64, 3, 0])
-def test_more_heads_of_keys_than_of_queries_are_refused(heads: int) -> None:
-    from dlperf_hpc.train.workloads.llama3 import LlamaConfig
-
-    with pytest.raises(ValueError, match=f"key_heads {heads} do not divide heads 32"):
-        LlamaConfig(1, 4096, 32, 64, key_heads=heads)
