@@ -25,7 +25,7 @@ from dlperf_hpc.records import forms
 from dlperf_hpc.records.lines import read_values, unflatten
 from dlperf_hpc.records.store import describe
 from dlperf_hpc.train.probe import node
-from dlperf_hpc.train.ranks import World, alone
+from dlperf_hpc.train.ranks import World, alone, communicator
 
 BEGIN, CASE, MEASURE = "DLPERF_BEGIN", "DLPERF_CASE", "DLPERF_MEASURE"
 LOG = "DLPERF_LOG"
@@ -185,30 +185,18 @@ def _misfits(found: TimerConfig) -> Iterator[Issue]:
 # --- the other processes of the loop
 
 
-class _Torch:
-    """The default group of torch.distributed, with the calls of mpi4py's that a World has."""
+def _of_torch(distributed: Any) -> Any:
+    """A communicator of the default group of torch.distributed; its barrier is the group's own."""
+    size = int(distributed.get_world_size())
 
-    def __init__(self, distributed: Any) -> None:
-        self._distributed = distributed
-
-    def Get_rank(self) -> int:
-        return int(self._distributed.get_rank())
-
-    def Get_size(self) -> int:
-        return int(self._distributed.get_world_size())
-
-    def Barrier(self) -> None:
-        self._distributed.barrier()
-
-    def bcast(self, value: Any, root: int = 0) -> Any:
-        values = [value]
-        self._distributed.broadcast_object_list(values, src=root)
-        return values[0]
-
-    def allgather(self, value: Any) -> list[Any]:
-        values = [None] * self.Get_size()
-        self._distributed.all_gather_object(values, value)
+    def allgather(value: Any) -> list[Any]:
+        values = [None] * size
+        distributed.all_gather_object(values, value)
         return values
+
+    found = communicator(int(distributed.get_rank()), size, allgather)
+    found.Barrier = distributed.barrier
+    return found
 
 
 def _groups() -> list[Any]:
@@ -216,7 +204,7 @@ def _groups() -> list[Any]:
     found: list[Any] = []
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        found.append(_Torch(distributed))
+        found.append(_of_torch(distributed))
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
         found.append(mpi.COMM_WORLD)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import socket
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
@@ -23,15 +23,21 @@ from dlperf_hpc.train.probe.node import (
 )
 
 
-def alone() -> Any:
-    """A communicator of one process, with the calls of mpi4py's that a World has."""
+def communicator(rank: int, size: int, allgather: Callable[[Any], list[Any]]) -> Any:
+    """The calls of mpi4py's that a World has, all by ``allgather``, which gives every process the
+    values of all, in order of rank."""
     return SimpleNamespace(
-        Get_rank=lambda: 0,
-        Get_size=lambda: 1,
-        Barrier=lambda: None,
-        bcast=lambda value, root=0: value,
-        allgather=lambda value: [value],
+        Get_rank=lambda: rank,
+        Get_size=lambda: size,
+        Barrier=lambda: allgather(None),
+        bcast=lambda value, root=0: allgather(value)[root],
+        allgather=allgather,
     )
+
+
+def alone() -> Any:
+    """A communicator of one process."""
+    return communicator(0, 1, lambda value: [value])
 
 
 @dataclass(frozen=True)
