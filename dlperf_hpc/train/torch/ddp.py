@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.parallel import DistributedDataParallel
@@ -25,20 +24,6 @@ TUNED = MODES[2]
 _HOPPER = (9, 0)
 
 
-class _Plain(torch.nn.Module):
-    """A model alone, called as DDP is."""
-
-    def __init__(self, module: Any) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, **batch: Any) -> Any:
-        return self.module(**batch)
-
-    def no_sync(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-
 class DdpSession(TorchSession):
     """Model, data and optimizer of one rank; see :class:`dlperf_hpc.train.session.Session`."""
 
@@ -53,7 +38,6 @@ class DdpSession(TorchSession):
         build = place_optimizer if placed else build_optimizer
         self.meets_without_all_reduce = _PLACED if placed else ""
         self.optimizer: torch.optim.Optimizer = build(case.optimizer, self.module)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self.open_window(0)
 
     @contextmanager
@@ -68,7 +52,7 @@ class DdpSession(TorchSession):
         # A sweep of an earlier version has no such option.
         alone = dict(self.case.options).get("one_rank") == "plain"
         if alone and self.world.size == 1:
-            return _Plain(module)
+            return module
         model = DistributedDataParallel(
             module,
             device_ids=[self.device.index] if self.device.type == "cuda" else None,
@@ -79,10 +63,10 @@ class DdpSession(TorchSession):
         return model
 
     def reduction(self, last: bool) -> AbstractContextManager[None]:
-        """DDP averages in the backward pass."""
+        """DDP averages in the backward pass; a model without it has nothing to leave out."""
         found: AbstractContextManager[None] = nullcontext()
         if not (last and self._reducing):
-            found = self.model.no_sync()
+            found = getattr(self.model, "no_sync", nullcontext)()
         return found
 
     def set_all_reduce(self, on: bool) -> bool:
@@ -96,11 +80,7 @@ class DdpSession(TorchSession):
             self.model, "_get_ddp_logging_data", dict
         )()  # torch's own: it may go
         text = data.get("rebuilt_bucket_sizes") or data.get("bucket_sizes")
-        return [int(size) for size in text.split(",")] if text else [4 * self.parameters]
-
-    def close(self) -> None:
-        """Leave the process group."""
-        dist.destroy_process_group()
+        return list(map(int, text.split(","))) if text else [4 * self.parameters]
 
 
 def compiled(module: torch.nn.Module, case: Case, ranks: int) -> Any:

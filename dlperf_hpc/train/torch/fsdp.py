@@ -49,7 +49,6 @@ class FsdpSession(session.TorchSession):
         if case.optimizer.name == "sgd":  # torch has no fused one for shards
             for group in self.optimizer.param_groups:
                 group.update(fused=False, foreach=True)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=False)
         self.open_window(0)
 
     def placed(self, module: torch.nn.Module) -> torch.nn.Module:
@@ -120,10 +119,6 @@ class FsdpSession(session.TorchSession):
         module, optimizer = get_state_dict(self.module, self.optimizer)
         return {"module": module, "optimizer": optimizer}
 
-    def close(self) -> None:
-        """Leave the process group."""
-        dist.destroy_process_group()
-
 
 def shards_of(hosts: Sequence[str], shard: str) -> list[list[int]]:
     """The ranks that share one set of shards, one list for each replica; ``hosts[r]`` is rank r's
@@ -132,7 +127,7 @@ def shards_of(hosts: Sequence[str], shard: str) -> list[list[int]]:
     if shard != NODE:
         return [list(range(len(hosts)))]
     nodes = [[r for r, own in enumerate(hosts) if own == host] for host in dict.fromkeys(hosts)]
-    if len({len(ranks) for ranks in nodes}) > 1:
+    if len(set(map(len, nodes))) > 1:
         sizes = ", ".join(str(len(ranks)) for ranks in nodes)
         raise WorldError(
             f"shard = 'node' needs equally many ranks on each node, not {sizes}: check"

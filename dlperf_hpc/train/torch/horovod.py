@@ -40,7 +40,6 @@ class HorovodTorchSession(TorchSession):
             op=hvd.Average,
         )
         pass_scaling_on(own, self.optimizer)
-        self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self.open_window(0)
 
     @contextmanager

@@ -54,7 +54,7 @@ class SelfAttention(nn.Module):
         self.out = nn.Linear(config.hidden, config.hidden)
 
     def forward(self, x: Tensor, mask: Tensor | None) -> Tensor:
-        q, k, v = (self._split_heads(part) for part in self.qkv(x).chunk(3, dim=-1))
+        q, k, v = map(self._split_heads, self.qkv(x).chunk(3, dim=-1))
         dropout = self.dropout if self.training else 0.0
         context = F.scaled_dot_product_attention(
             q, k, v, attn_mask=mask, dropout_p=dropout, is_causal=self.causal

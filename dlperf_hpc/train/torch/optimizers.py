@@ -35,7 +35,6 @@ from dlperf_hpc.model.case import Case, Optimizer
 from dlperf_hpc.train.schedules import learning_rate
 
 Groups = Union[torch.nn.Module, Iterable[dict[str, Any]]]
-VARIANTS = ("lamb", "lamb-nvidia", "lamb-deepspeed")
 # So late a step that both of Adam's bias corrections are 1 in double precision (beta < 0.999995),
 # and below 2^24, where a float32 counter stops.
 _LATE = 8_000_000
@@ -55,22 +54,12 @@ class Lamb(torch.optim.Optimizer):
     _step_supports_amp_scaling = True
 
     def __init__(self, params: Any, **settings: Any) -> None:
-        if unknown := settings.keys() - _LAMB.keys():
-            raise TypeError(f"LAMB has no setting {', '.join(sorted(unknown))}")
-        defaults = {**_LAMB, **settings}
-        if defaults["variant"] not in VARIANTS:
-            raise ValueError(
-                f"there is no LAMB {defaults['variant']!r}, only {', '.join(VARIANTS)}"
-            )
-        super().__init__(params, defaults)
+        super().__init__(params, {**_LAMB, **settings})
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], float] | None = None) -> Any:
-        """One update of every parameter that has a gradient; nothing where ``found_inf`` is set."""
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
+    def step(self, closure: None = None) -> None:  # type: ignore[override]
+        """One update of every parameter that has a gradient; nothing where ``found_inf`` is set.
+        No session has a ``closure``, which would compute the loss anew."""
         scale: Tensor | None = getattr(self, "grad_scale", None)
         found_inf: Tensor | None = getattr(self, "found_inf", None)
         for group in self.param_groups:
@@ -80,7 +69,6 @@ class Lamb(torch.optim.Optimizer):
                 if scale is not None:
                     torch._foreach_div_(gradients, scale)
                 self._update(group, parameters, gradients, found_inf)
-        return loss
 
     def _update(
         self,

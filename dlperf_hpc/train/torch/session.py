@@ -82,15 +82,14 @@ def compiled_so_far() -> tuple[int, int]:
 class TorchSession(Resumable):
     """The half of a :class:`dlperf_hpc.train.session.Session` that no PyTorch back end does its own
     way. One that derives from it wraps ``module``, the plain model on this rank's ``device``, as
-    its ``model``, calls :meth:`open_window` when it is ready, and writes :meth:`reduction`,
-    :meth:`set_all_reduce` and :meth:`close`. ``batch`` has the model's arguments by name;
-    ``optimizer`` has this rank's state. Without a ``scaler`` it writes :meth:`iterate`,
-    :meth:`write_state` and :meth:`read_state` itself."""
+    its ``model``, calls :meth:`open_window` when it is ready, and writes :meth:`reduction` and
+    :meth:`set_all_reduce`. ``batch`` has the model's arguments by name; ``optimizer`` has this
+    rank's state. One whose library scales losses itself writes :meth:`iterate`,
+    :meth:`write_state` and :meth:`read_state`, and leaves ``scaler`` alone."""
 
     model: Any  # as it is called
     module: torch.nn.Module
     optimizer: Any  # torch's, or a library's around it
-    scaler: torch.amp.GradScaler
 
     def __init__(self, case: Case, world: World, workload: WorkloadDeclaration) -> None:
         self.case = case
@@ -102,6 +101,7 @@ class TorchSession(Resumable):
         self.module = self.placed(workload.build("torch", case))
         torch.manual_seed(case.seed * 1_000_003 + world.rank)  # dropout is each rank's own
         self.parameters = sum(p.numel() for p in self.module.parameters())
+        self.scaler = torch.amp.GradScaler(self.device.type, enabled=case.precision == "fp16")
         self._feed = open_feed(case, world, workload, self._host_tensors)
         if self._feed:
             self.batch = self._on_device(self._feed.next_batch())
@@ -301,6 +301,10 @@ class TorchSession(Resumable):
     def facts(self) -> dict[str, Any]:
         """Device, versions, flags, and the size of what is trained."""
         return {**device_facts(self.device), **self.place, **self.training_facts()}
+
+    def close(self) -> None:
+        """Leave the process group."""
+        dist.destroy_process_group()
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:

@@ -219,13 +219,6 @@ def test_the_learning_rate_follows_the_schedule() -> None:
             assert group["lr"] == pytest.approx(rate) and isinstance(group["lr"], float)
 
 
-def test_there_is_no_other_lamb() -> None:
-    with pytest.raises(ValueError, match="no LAMB 'lamb-x', only lamb, lamb-nvidia"):
-        Lamb([torch.nn.Parameter(torch.ones(2))], variant="lamb-x")
-    with pytest.raises(TypeError, match="LAMB has no setting weigth_decay"):
-        Lamb([torch.nn.Parameter(torch.ones(2))], weigth_decay=0.1)
-
-
 def test_a_beta_that_hides_no_bias_correction_is_refused() -> None:
     settings = Optimizer(beta2=0.999999, bias_correction=False)
     with pytest.raises(RunError, match=r"betas below 0\.999995 in PyTorch, not 0\.999999"):
