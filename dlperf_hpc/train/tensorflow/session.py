@@ -20,6 +20,7 @@ from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.checkpoints import Resumable, rank_file
 from dlperf_hpc.train.feeds import open_feed
 from dlperf_hpc.train.measurement import IterationClock
+from dlperf_hpc.train.probe.node import nvml_gpus
 from dlperf_hpc.train.ranks import World, gpu_indices, refuse_cpus
 from dlperf_hpc.train.schedules import learning_rate
 from dlperf_hpc.train.telemetry import take_place
@@ -76,24 +77,13 @@ def _uuids(count: int) -> list[str]:
     if not count:
         return []
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    words = visible.split(",") if visible else list(map(str, range(count)))
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        return [_uuid(pynvml, word.strip()) for word in words[:count]]
-    except Exception as error:  # no module, no driver, no such GPU: NVML has an error for each
+    devices, why = nvml_gpus(visible)
+    if devices is None or len(devices) < count:
         raise DeviceError(
             f"the GPUs of CUDA_VISIBLE_DEVICES={visible} cannot be told apart by NVML"
-            f" ({type(error).__name__}: {error}): install nvidia-ml-py in this environment"
-        ) from error
-
-
-def _uuid(nvml: Any, word: str) -> str:
-    """What CUDA_VISIBLE_DEVICES calls a GPU, by a number or already by its UUID."""
-    if not word.isdigit():
-        return word
-    return str(nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(int(word))))
+            f" ({why or 'it does not know them all'}): install nvidia-ml-py in this environment"
+        )
+    return [gpu["uuid"] for gpu in devices[:count]]
 
 
 def set_precision(case: Case, devices: Devices) -> None:
