@@ -40,7 +40,7 @@ def rank_file(directory: Path, rank: int, ending: str) -> Path:
 
 def files_of_rank(world: World, directory: Path) -> list[Path]:
     """A rank's share of the files below a directory: the ranks of a node have each file once."""
-    paths = sorted(path for path in directory.rglob("*") if path.is_file())
+    paths = sorted(filter(Path.is_file, directory.rglob("*")))
     return paths[world.local_rank :: world.local_size]
 
 
@@ -138,7 +138,7 @@ def _together(world: World, what: str, act: Callable[[], None]) -> None:
 
 def _end_save(partial: Path, directory: Path) -> None:
     """Give a checkpoint that is whole its name."""
-    directories = [path for path in partial.rglob("*") if path.is_dir()]
+    directories = filter(Path.is_dir, partial.rglob("*"))
     for path in (partial / _NAME, *directories, partial):
         _to_disk(path)
     partial.rename(directory)
@@ -252,7 +252,7 @@ def _timed(session: Session, world: World, act: Callable[[], None]) -> tuple[flo
 
 def _size(world: World, directory: Path) -> int:
     """Bytes of all files, as all nodes see them: one may not see yet what another has written."""
-    paths = [path for path in directory.rglob("*") if path.is_file()]
+    paths = filter(Path.is_file, directory.rglob("*"))
     seen = {str(path.relative_to(directory)): path.stat().st_size for path in paths}
     sizes: dict[str, int] = {}
     for node in world.gather(seen if world.local_rank == 0 else {}):

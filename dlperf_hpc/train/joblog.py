@@ -31,7 +31,7 @@ from dlperf_hpc.records.store import AnyAttempt, Attempt, finish, log_event
 from dlperf_hpc.sweepfile.declarations import BackendDeclaration
 from dlperf_hpc.train import measurement
 from dlperf_hpc.train.measurement import Communication, MeasuredWindow, RankTimes
-from dlperf_hpc.train.probe.node import ports
+from dlperf_hpc.train.probe.node import kernel_value, ports
 from dlperf_hpc.train.ranks import World, mpi_library
 from dlperf_hpc.train.telemetry import ranges
 
@@ -70,14 +70,6 @@ _OF_ONE_RANK = (
 )
 
 
-def _cpu() -> str | None:
-    with contextlib.suppress(OSError):
-        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
-        if match := re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE):
-            return match[1].strip()
-    return None
-
-
 def provenance(world: World | None = None) -> dict[str, Any]:
     """Facts of the node that rank 0 of ``world`` runs on, or of a process without a world."""
     # Not loaded for this: MPI is joined once, and whoever trains may do without.
@@ -89,7 +81,7 @@ def provenance(world: World | None = None) -> dict[str, Any]:
         "executable": sys.executable,
         "kernel": platform.release(),
         "libc": "-".join(platform.libc_ver()),
-        "cpu": _cpu(),
+        "cpu": kernel_value("/proc/cpuinfo", "model name") or None,
         "cpus": os.cpu_count(),
         "mpi": (world and world.without_mpi) or loaded,
         "env": telling(os.environ),

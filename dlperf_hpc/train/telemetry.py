@@ -35,7 +35,7 @@ from dlperf_hpc.errors import DeviceError
 from dlperf_hpc.files import read_regular, write_once
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.statistics import pieces
-from dlperf_hpc.train.probe.node import Device, nvml_gpus, text_of
+from dlperf_hpc.train.probe.node import Device, kernel_value, nvml_gpus, text_of
 
 _EVERY_S = 0.15
 _MOST_POINTS = 60  # of what a log has over time
@@ -313,12 +313,9 @@ class GpuSeries:
 def _is_below(pid: int, root: int) -> bool:
     """Whether a process is another one's descendant, or that one."""
     for _ in range(_DEEPEST):
-        if pid == root:
-            return True
-        parent = re.search(r"^PPid:\s*(\d+)", _read(Path(f"/proc/{pid}/status")), re.MULTILINE)
-        if parent is None:
-            return False
-        pid = int(parent[1])
+        if pid in (0, root):
+            return pid == root
+        pid = int(kernel_value(f"/proc/{pid}/status", "PPid") or 0)
     return False
 
 
@@ -439,8 +436,7 @@ def nodes_of(cpus: Collection[int], sys: Path = _SYS) -> list[int]:
 
 def memory_nodes(proc: Path = _PROC) -> list[int]:
     """The NUMA nodes whose memory this process may use; empty where the kernel does not tell."""
-    match = re.search(r"^Mems_allowed_list:\s*(\S+)", _read(proc / "status"), re.MULTILINE)
-    return numbers(match[1]) if match else []
+    return numbers(kernel_value(str(proc / "status"), "Mems_allowed_list"))
 
 
 def _place_facts(address: str | None, sys: Path) -> dict[str, Any]:

@@ -18,7 +18,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from multiprocessing import get_context, resource_tracker
 from pathlib import Path
-from types import SimpleNamespace
 from typing import IO, Any
 
 from dlperf_hpc.model.case import Case
@@ -29,7 +28,8 @@ from dlperf_hpc.records.failures import Verdict
 from dlperf_hpc.records.store import describe, format_trace
 from dlperf_hpc.train import measurement
 from dlperf_hpc.train.drills import drill
-from dlperf_hpc.train.ranks import World
+from dlperf_hpc.train.probe.node import kernel_value
+from dlperf_hpc.train.ranks import World, communicator
 from dlperf_hpc.train.registry import registry
 from dlperf_hpc.train.session import fault_of
 
@@ -160,30 +160,20 @@ class _Relay:
 
 def _kills() -> int:
     """How many processes this machine's kernel has killed for memory; 0 if it does not say."""
-    with suppress(OSError):
-        for line in Path("/proc/vmstat").read_text().splitlines():
-            if line.startswith("oom_kill "):
-                return int(line.split()[1])
-    return 0
+    return int(kernel_value("/proc/vmstat", "oom_kill") or 0)
 
 
 # --- in the child
 
 
 def _through(pipe: Any, place: World) -> Any:
-    """A communicator, with the calls of mpi4py's that a World has, through the rank's own."""
+    """A communicator through that of the rank."""
 
     def allgather(value: Any) -> Any:
         pipe.send((value,))
         return pipe.recv()
 
-    return SimpleNamespace(
-        Get_rank=lambda: place.rank,
-        Get_size=lambda: place.size,
-        Barrier=lambda: allgather(None),
-        bcast=lambda value, root=0: allgather(value)[root],
-        allgather=allgather,
-    )
+    return communicator(place.rank, place.size, allgather)
 
 
 def _child(pipe: Any, words: str, case: Case, place: World, parent: int) -> None:

@@ -117,7 +117,7 @@ def node_facts(arguments: argparse.Namespace, rank: int) -> dict[str, Any]:
         return facts
     name = str(rank)
     facts["exchange"] = exchange(arguments.directory, name, arguments.token, arguments.patience)
-    names = [name for name in arguments.modules.split(",") if name]
+    names = filter(None, arguments.modules.split(","))
     facts["modules"] = {name: imported(name, arguments.checkout) for name in names}
     facts["installed"] = installed()
     facts["cannot_compile"] = cannot_compile()
@@ -297,7 +297,7 @@ def reachable(comm: Any, hosts: list[str]) -> list[dict[str, Any]]:
     mine = None
     if hosts.index(hosts[rank]) == rank != 0:
         mine = {"host": hosts[rank], **_connected(hosts[0], port)}
-    rows = [row for row in comm.allgather(mine) if row]
+    rows = list(filter(None, comm.allgather(mine)))
     if server:
         server.close()
     return rows

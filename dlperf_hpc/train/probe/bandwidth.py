@@ -17,6 +17,8 @@ from array import array
 from collections.abc import Iterator, Sequence
 from typing import Any, Callable
 
+from .node import kernel_value
+
 KINDS = ("all-reduce", "reduce-scatter", "all-gather")
 SIZES = (*(8 * 4**power for power in range(14)), 1 << 30)  # bytes
 HOST_BYTES, GPU_BYTES = 16 << 20, 256 << 20  # of the one all-reduce of every short job
@@ -236,23 +238,15 @@ def _why_not(comm: Any, needed: int, late: bool, device: Any) -> str:
     if comm.bcast(late):
         return "the budget is spent"
     node = comm.Split_type(MPI.COMM_TYPE_SHARED)
-    here, free = node.Get_size(), _free_bytes()
+    here = node.Get_size()
     node.Free()
-    enough = free is None or needed * here < free
+    free = kernel_value("/proc/meminfo", "MemAvailable").split()  # kB; none where Linux is silent
+    enough = not free or needed * here < int(free[0]) * 1024
     if device is not None and device.type == "cuda":
         import torch
 
         enough = needed < torch.cuda.mem_get_info(device)[0]
     return "" if comm.allreduce(int(enough), op=MPI.MIN) else "too little free memory"
-
-
-def _free_bytes() -> int | None:
-    """Free memory of the node; None where Linux does not tell."""
-    with contextlib.suppress(OSError), open("/proc/meminfo") as file:
-        for line in file:
-            if line.startswith("MemAvailable:"):
-                return int(line.split()[1]) * 1024
-    return None
 
 
 def _row(

@@ -172,6 +172,17 @@ def initialised_mpi() -> Any:
         return new_thread.submit(importlib.import_module, "mpi4py.MPI").result()
 
 
+def kernel_value(path: str, name: str) -> str:
+    """What stands behind a name in a table of the kernel's, as ``/proc/meminfo`` is one; '' where
+    the file, or the name, is not there."""
+    with contextlib.suppress(OSError), open(path, errors="replace") as file:
+        for line in file:
+            found = re.match(rf"{name}(?:\s*:\s*|\s+)(.*)", line)
+            if found:
+                return found[1].strip()
+    return ""
+
+
 def cpus() -> list[int]:
     """CPUs that this process may run on."""
     return sorted(os.sched_getaffinity(0))
@@ -182,7 +193,7 @@ def imported(name: str, checkout: bool = False) -> dict[str, Any]:
     looked for in the working directory too."""
     argv = [sys.executable, "-c", _IMPORT, name, "checkout" * checkout]
     try:
-        done = _run(argv, _IMPORT_LIMIT_S)
+        done = captured(argv, _IMPORT_LIMIT_S)
     except subprocess.TimeoutExpired:
         return {"error": f"not imported within {_IMPORT_LIMIT_S:g} s"}
     if done.returncode == 0:
@@ -194,10 +205,12 @@ def imported(name: str, checkout: bool = False) -> dict[str, Any]:
     return {"error": last[:500] if done.returncode > 0 else f"signal {-done.returncode}: {last}"}
 
 
-def _run(argv: list[str], limit_s: float) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(
-        argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit_s, check=False
-    )
+def captured(
+    argv: list[str], limit_s: float, env: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[bytes]:
+    """A process that has ended, with what it printed; TimeoutExpired where it takes longer."""
+    nothing = subprocess.DEVNULL
+    return subprocess.run(argv, stdin=nothing, capture_output=True, timeout=limit_s, env=env)
 
 
 def installed() -> dict[str, str]:
@@ -329,7 +342,7 @@ def text_of(value: Any) -> str:
 def _by_command() -> list[dict[str, Any]] | None:
     argv = ["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"]
     try:
-        done = _run(argv, 30)
+        done = captured(argv, 30)
         done.check_returncode()
     except (OSError, subprocess.SubprocessError):
         return None

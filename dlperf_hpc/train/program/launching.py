@@ -29,7 +29,7 @@ from dlperf_hpc.sweepfile.programs import (
     command,
     plan_values,
 )
-from dlperf_hpc.train.probe.node import GPUS, NO_GPU, device_file, launched
+from dlperf_hpc.train.probe.node import GPUS, NO_GPU, captured, device_file, launched
 
 _NODES = ("SLURM_JOB_NODELIST", "SLURM_NODELIST", "SLURM_STEP_NODELIST")
 _LOWEST_PORT = 10_000
@@ -105,7 +105,7 @@ def discover(case: Case, env: Mapping[str, str] = os.environ) -> RankInfo:
 def with_visible_rank(place: RankInfo, env: Mapping[str, str]) -> RankInfo:
     """A place whose ``local_rank`` is the number of a GPU among those that this process sees: 0
     where it sees one. WorldError where that cannot be known."""
-    name = next((each for each in _VISIBLE if env.get(each)), "")
+    name = next(filter(env.get, _VISIBLE), "")
     seen, rank = env.get(name, "").split(","), str(place.local_rank)
     if len(seen) == 1 and name:
         return replace(place, local_rank=0)
@@ -173,7 +173,7 @@ def port_of(launch: str) -> int:
 def another_port(launch: str) -> int | None:
     """A port for a second try of the same launch, at which nobody on this node listens, if any."""
     tried = (port_of(f"{launch} {number}") for number in range(2, 2 + _MOST_PORTS))
-    return next((port for port in tried if is_free(port)), None)
+    return next(filter(is_free, tried), None)
 
 
 def is_free(port: int) -> bool:
@@ -324,10 +324,8 @@ def packages_of(words: Sequence[str], env: Mapping[str, str]) -> dict[str, str]:
     environment; none if it does not answer in time."""
     argv = [*words, "-c", _LIST]
     try:
-        done = subprocess.run(
-            argv, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True,
-            timeout=_PACKAGES_S, check=True,
-        )  # fmt: skip
+        done = captured(argv, _PACKAGES_S, dict(env))
+        done.check_returncode()
         found = json.loads(done.stdout.splitlines()[-1])
         listed = sorted((str(name), str(found[name])) for name in found)
     except (OSError, subprocess.SubprocessError, ValueError, LookupError, TypeError):
@@ -373,9 +371,7 @@ def _git(workdir: str, *words: str) -> bytes | None:
     # No program that a repository's own configuration names is run.
     argv = ["git", "-C", workdir, "-c", "core.fsmonitor=false", *words]
     try:
-        done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_GIT_S, check=False
-        )
+        done = captured(argv, _GIT_S)
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip() if done.returncode == 0 else None
