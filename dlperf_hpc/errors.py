@@ -147,7 +147,7 @@ def printable(text: str) -> str:
     if text.isascii() and text.isprintable():
         return " ".join(text.split())
     lines = (" ".join(line.split()) for line in _COLOUR.sub("", text).splitlines())
-    return _escaped(" / ".join(line for line in lines if line))
+    return _escaped(" / ".join(filter(None, lines)))
 
 
 def toml_text(value: Any) -> str:

@@ -178,11 +178,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if not arguments.module and not os.path.exists(arguments.program):
         print(f"error: {arguments.program}: there is no such file", file=sys.stderr)
         return 2
-    keywords = {
-        name: getattr(arguments, name)
-        for name in ("batch_size", "global_batch", "warmup", "iterations", "seq_len", "model",
-                     "precision", "logs")
-    }  # fmt: skip
+    of_program = ("module", "program", "arguments")
+    keywords = {key: value for key, value in vars(arguments).items() if key not in of_program}
     try:
         steps = OptimizerSteps(Timer(**keywords, framework="hook", stop=False, quiet=True))
     except DlperfError as error:

@@ -26,7 +26,6 @@ from dlperf_hpc.data.bert_samples import Document, pairs
 from dlperf_hpc.errors import DataError, raising
 from dlperf_hpc.files import make_output_directory
 
-Texts = Callable[[], Iterator[str]]
 Advance = Callable[[str, int, int], None]
 """Told (what is being done, how much is done, of how much)."""
 
@@ -268,7 +267,7 @@ def _bert(
     settings: PrepareSettings, path: Path, spool: Path, number: int, directory: Path
 ) -> list[Made]:
     tokenizer = _loaded_tokenizer(directory)
-    documents = [d for d in _encoded(settings, spool, tokenizer) if d]
+    documents = list(filter(None, _encoded(settings, spool, tokenizer)))
     if len(documents) < 2:
         raise DataError(
             f"shard {number} has {len(documents)} document(s), but next sentences are taken"
@@ -304,7 +303,7 @@ def _bert(
 def _encoded(settings: PrepareSettings, spool: Path, tokenizer: Any) -> Iterator[Document]:
     for text in corpus.spooled(spool):
         parts = corpus.sentences(text, settings.sentence_per_line)
-        yield [ids for ids in corpus.encode(tokenizer, parts) if ids]
+        yield list(filter(None, corpus.encode(tokenizer, parts)))
 
 
 def _special(tokenizer: Any) -> bert_samples.Special:

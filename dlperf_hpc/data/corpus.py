@@ -80,7 +80,7 @@ def _documents(path: Path, lines: Iterator[str], whole_files: bool) -> Iterator[
         documents = ["".join(line for _, line in rest)]
     else:
         documents = _paragraphs(line for _, line in rest)
-    yield from (text for text in documents if text.strip())
+    yield from filter(str.strip, documents)
 
 
 def _numbered(path: Path, lines: Iterator[str]) -> Iterator[tuple[int, str]]:

@@ -52,7 +52,7 @@ def _all_classes(folder: Path, classes: int) -> list[list[Path]]:
         raise DataError(
             f"{folder}: has {len(folders)} classes, and the model {classes}: keep fewer folders"
         )
-    found = [files_of(each) for each in folders]
+    found = list(map(files_of, folders))
     for place, files in zip(folders, found):
         if not files:
             raise DataError(f"{place}: has no file *.jpg or *.jpeg: remove the folder, or fill it")
