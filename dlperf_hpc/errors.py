@@ -68,6 +68,7 @@ _SECRET = rf"""(?<![\w.-])(?P<access_token>(?:gh[pousr]_|hf_)[A-Za-z0-9]{{34,}}|
         [kMGBTs%]?|None|null|[Tt]rue|[Ff]alse|[A-Z_]{{2,24}})(?![\w.-]))))
     (?P<v>{_Q}(?![\s,:\]}}]))?(?P<value_of_an_option_or_variable>(?(v){_BODY % "v"}
     |(?(q){_BODY % "q"}|(?:[^\s"'\\,;&]|[,;&](?=[^\s"'\\])(?![\w.-]{{0,40}}[=:]))+)))"""
+_MOST_RANKS = 8  # that a reason names
 _USUAL = 200  # characters of a cell or a name; these are many, and often the same
 
 
@@ -109,6 +110,11 @@ def listed(names: Sequence[str], most: int, between: str = ", ") -> str:
     """The first of them, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return between.join(names[:most]) + more
+
+
+def numbered(ranks: Sequence[int]) -> str:
+    """``rank 3``, or ``ranks 0,1,2 and 5 more``."""
+    return f"rank{'s' * (len(ranks) > 1)} {listed(list(map(str, ranks)), _MOST_RANKS, ',')}"
 
 
 def at_most(lines: Sequence[str], most: int, rest: str = "") -> list[str]:

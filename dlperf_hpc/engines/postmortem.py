@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from dlperf_hpc.errors import listed
+from dlperf_hpc.errors import numbered
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import layout
@@ -43,7 +43,6 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PRINTED = re.compile(r"^(?:\d+: )?dlperf_hpc: ([a-z_]+): (rank \d+ on \S+: .*)$", re.MULTILINE)
 # faulthandler's words in each rank that waited in MPI_Init (Watchdog.in_native_code).
 _WAITED = re.compile(r"^(?:(\d+): )?Timeout \(([\d:.]+)\)!$", re.MULTILINE)
-_MOST_RANKS = 8  # that a reason names
 _NOT_INSTALLED = (
     "install dlperf_hpc in this environment too, or name the Python that has it: python or venv in"
     " the site profile"
@@ -115,17 +114,12 @@ def _who_did_not_come(output: str, failures: Sequence[Failure], ranks: int) -> V
     who = f"{len(waited)}{f' of {ranks}' * (ranks > 0)} ranks"
     why = "the others did not come, or the ranks did not find each other"
     if there:
-        who = _numbered(there)
+        who = numbered(there)
         if lost:
-            why = f"{_numbered(lost)} did not come: it hung or died before it reached MPI"
+            why = f"{numbered(lost)} did not come: it hung or died before it reached MPI"
         elif ranks:
             why = "all ranks were there and did not find each other: see mpi in the site profile"
     return Verdict(Status.FAILED, f"{who} waited {waited[0][2]} for MPI to start; {why}", ENDED_BY)
-
-
-def _numbered(ranks: Sequence[int]) -> str:
-    """``rank 3``, or ``ranks 0,1,2 and 5 more``."""
-    return f"rank{'s' * (len(ranks) > 1)} {listed(list(map(str, ranks)), _MOST_RANKS, ',')}"
 
 
 def rank_of(line: str) -> int | None:

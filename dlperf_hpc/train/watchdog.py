@@ -19,13 +19,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType
 
-from dlperf_hpc.errors import LedgerError
+from dlperf_hpc.errors import LedgerError, numbered
 from dlperf_hpc.model.result import Status
 from dlperf_hpc.records.failures import (
     ENDED_BY,
@@ -53,7 +53,7 @@ _POLL_S = 0.5
 _BEFORE_TRAINING = ("startup", "search", "build")  # where an environment shows what it lacks
 NOTICE_S = 90.0
 _STRAGGLERS_S = 3.0  # for the others' accounts: their watchdogs are due within a second
-_MOST_PLACES, _MOST_RANKS = 3, 8  # that a reason names
+_MOST_PLACES = 3  # that a reason names
 # $1: the task's output; $2: the line with which this launch begins there; $3: Slurm's fault; $4:
 # the rank. A process of its own, because no thread of the rank runs while it is in MPI_Init.
 _LOOK = """\
@@ -234,13 +234,7 @@ def _stragglers(attempt: Attempt) -> str:
     for rank in ranks:
         groups.setdefault(places.get(rank, "says nothing"), []).append(rank)
     fewest = sorted(groups.items(), key=lambda item: len(item[1]))[:_MOST_PLACES]
-    return f"; {', '.join(f'{_ranks(members)} {place}' for place, members in fewest)}"
-
-
-def _ranks(numbers: Sequence[int]) -> str:
-    """``rank 3``, or ``ranks 0,1,2 and 5 more``."""
-    text = f"rank{'s' * (len(numbers) > 1)} {','.join(map(str, numbers[:_MOST_RANKS]))}"
-    return f"{text} and {len(numbers) - _MOST_RANKS} more" if numbers[_MOST_RANKS:] else text
+    return f"; {', '.join(f'{numbered(members)} {place}' for place, members in fewest)}"
 
 
 def _wait_for_end(attempt: Attempt) -> None:

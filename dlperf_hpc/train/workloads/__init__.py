@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dlperf_hpc.errors import WeightsError
+from dlperf_hpc.errors import WeightsError, listed
 from dlperf_hpc.files import open_regular
 from dlperf_hpc.model.case import Case, Option
 from dlperf_hpc.sweepfile.declarations import ModelSize
@@ -168,22 +168,18 @@ def read(path: Path, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, npt.NDA
 
 
 def _same_names(path: Path, found: set[str], wanted: set[str]) -> None:
-    missing, foreign = sorted(wanted - found), sorted(found - wanted)
+    missing = sorted(map(repr, wanted - found))
+    foreign = sorted(map(repr, found - wanted))
     said = []
     if missing:
-        said.append(f"lacks {_some(missing)}")
+        said.append(f"lacks {listed(missing, 1)}")
     if foreign:
-        said.append(f"holds {_some(foreign)}, which the model does not")
+        said.append(f"holds {listed(foreign, 1)}, which the model does not")
     if said:
         raise WeightsError(
             f"initial_weights {path} {' and '.join(said)}: it was written for another model, or for"
             " other options of it"
         )
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{names[0]!r}{more}"
 
 
 def _checked(path: Path, file: Any, name: str, shape: tuple[int, ...]) -> Any:
