@@ -48,6 +48,8 @@ LINES = {
     "YOLOv6": "Inferencing model in val datasets.: 100% 1/1 [00:01<00:00,  1.38s/it]",
     "XTuner V1": "[XTuner][RANK 0][2025-09-08 03:09:24][INFO] Step 10/109 data_time: 0.0165 lr: 0.000100 time: 0.3021 tgs: 11928.0 e2e_tgs: 7593.1",
     "LLMs from scratch": "Ep 1, Step 000015, Train: 6.201, Val: 6.152, Step tok/sec: 12545, Avg tok/sec: 12545",
+    "MiniMind (only the minutes that remain)": "Epoch:[1/1](50/56608), loss: 2.4945, logits_loss: 2.4945, aux_loss: 0.0000, lr: 0.00001000, epoch_time: 116.0min",
+    "deep-text-recognition-benchmark or EasyOCR's trainer (validation in its times)": "Current_accuracy : 60.039, Current_norm_ED  : 0.8185",
     "Darknet": "1250: 3.125000, 3.250125 avg, 0.001000 rate, 9.500250 seconds, 80000 images",
     "PaddleDetection": "[03/04 05:06:07] ppdet.engine INFO: Epoch: [1] [ 20/87] learning_rate: 0.000033 loss: 3.9 ips: 8.1 images/s",
     "PaddleOCR": "[2022/03/04 05:06:07] ppocr INFO: epoch: [1/400], global_step: 40, lr: 0.0001, ips: 15.3 samples/s",
