@@ -14,19 +14,20 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from statistics import fmean, median
-from typing import Any, TypeVar
+from typing import Any, Optional, TypeVar
 
 from dlperf_hpc.analysis import flags
 from dlperf_hpc.analysis.costs import Peak, Price, does_not_fit, measured, needed, of_energy
 from dlperf_hpc.analysis.flags import DROP, Flag
 from dlperf_hpc.analysis.machines import chips, device_names
-from dlperf_hpc.model.case import CaseFacts, Topology, Until, value_at
+from dlperf_hpc.model.case import CaseFacts, Topology, value_at
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status, kernels
 from dlperf_hpc.model.statistics import Interval, Sample, describe, ratio_interval, usual_distance
 from dlperf_hpc.records.nccl import in_words
 
 DEFAULT_BASE = Topology(1, 1)
 Pool = Callable[[Iterable[float]], float]
+Describe = Callable[[Sequence[float]], Optional[Sample]]
 Item = TypeVar("Item")
 
 
@@ -155,13 +156,13 @@ class CaseSummary:
 
 def summarise(
     results: Sequence[RunResult], base: str | None = None, accelerator: str | None = None,
-    until: Until | None = None, bases: Mapping[str, str | None] | None = None,
+    say: Describe = describe, bases: Mapping[str, str | None] | None = None,
 ) -> list[CaseSummary]:  # fmt: skip
     """One summary per case, in order of first appearance. ``base`` is a topology such as ``1n8g``;
     without one each sweep has its own of ``bases``, by its name, else 1n1g. A series that lacks it
     has no speedups, and a reason that says what to write: no smaller topology is taken in silence.
-    ``accelerator`` names the accelerator where the logs do not; ``until`` decided how many runs
-    there are, so that intervals allow for it. ValueError if a base is not a topology."""
+    ``accelerator`` names the accelerator where the logs do not; ``say`` makes what is said of a
+    case's repeats of their throughputs, in their order. ValueError if a base is not a topology."""
     wanted = DEFAULT_BASE if base is None else Topology.parse(base)
     groups: dict[tuple[str, str], list[RunResult]] = {}
     for result in results:
@@ -169,7 +170,7 @@ def summarise(
     found, done = dict[tuple[str, str], list[Flag]](), dict[tuple[str, str], CaseSummary]()
     series: dict[str, list[CaseSummary]] = {}
     for name, group in groups.items():
-        summary, found[name] = _alone(group, accelerator, until)
+        summary, found[name] = _alone(group, accelerator, say)
         series.setdefault(summary.series, []).append(summary)
     peaks = [Peak(s.sweep, s.case, s.memory_mb) for members in series.values() for s in members]
     for peak in peaks:
@@ -228,23 +229,14 @@ def _rank_of_unit(unit: str) -> bool:
     return unit != SAMPLES_PER_S
 
 
-def _sample(values: Sequence[float], until: Until | None) -> Sample | None:
-    """What is said of one case's repeats; in few sweeps a rule decides how many there are."""
-    if until is None:
-        return describe(values)
-    from dlperf_hpc.model import stopping
-
-    return stopping.describe(values, until)
-
-
 def _alone(
-    group: Sequence[RunResult], accelerator: str | None, until: Until | None
+    group: Sequence[RunResult], accelerator: str | None, say: Describe
 ) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
     case = min(group, key=lambda each: each.run.case.sought).run.case
     runs = sorted(chosen(group), key=lambda each: each.run.repeat)
     counted, units = of_one_unit(runs)
-    samples = {unit: _sample([each.rates[unit] for each in counted], until) for unit in units}
+    samples = {unit: say([each.rates[unit] for each in counted]) for unit in units}
     windows = [result.window for result in counted if result.window is not None]
     statuses = [result.status for result in runs]
     measures: Any = {n: _pooled(how, of, counted) for n, (how, of) in _MEASURES.items()}

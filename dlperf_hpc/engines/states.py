@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from dlperf_hpc.engines import get_engine
 from dlperf_hpc.engines.base import Answer, Engine, TaskState, inherited_descriptors
+from dlperf_hpc.engines.postmortem import verdict_of_output
 from dlperf_hpc.errors import LedgerError, SiteError, printable
 from dlperf_hpc.files import read_regular
 from dlperf_hpc.model.case import Run
@@ -326,8 +327,6 @@ class _StateResolver:
 
     def _as_printed(self, result: RunResult, task: Task) -> RunResult:
         """A run whose end the scheduler has forgotten, or never knew, by its output."""
-        from dlperf_hpc.engines.postmortem import verdict_of_output
-
         verdict = verdict_of_output(self.root, task.name)
         if verdict is None and result.status is Status.FAILED:
             output = f"{layout.JOBS}/{task.name}.out"

@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 else:
     Numbers = array  # which takes no type at run time before Python 3.12
 
-OUR_OWN = "dlperf"
-"""The format of our own logs."""
+OUR_OWN = "dlperf"  # the format of our own logs
 
 
 def bounds(column: Numbers) -> tuple[Any, Any]:

@@ -8,7 +8,6 @@ has the rows of our own files. What people write is checked elsewhere
 
 from __future__ import annotations
 
-import itertools
 import json
 import re
 import reprlib
@@ -32,12 +31,8 @@ class Misfit(ValueError):
 
 def text(pattern: str) -> Form:
     """Text that matches all of a pattern."""
-    return lambda value: isinstance(value, str) and _matches(pattern)(value) is not None
-
-
-@cache
-def _matches(pattern: str) -> Callable[[str], Any]:
-    return re.compile(pattern, re.ASCII).fullmatch  # compiled when a row first asks for it
+    matches = re.compile(pattern, re.ASCII).fullmatch
+    return lambda value: isinstance(value, str) and matches(value) is not None
 
 
 def whole(low: int, most: int = MOST) -> Form:
@@ -147,11 +142,11 @@ def check(
     for name in needed:
         if name not in row:
             raise Misfit(f"{name} is missing")
-    later = later or {}
+    forms = {**needed, **(later or {})}
     for name in row if only else ():
-        if name not in needed.keys() | later.keys():
+        if name not in forms:
             raise Misfit(f"{reprlib.repr(name)} is no key")
-    for name, value in itertools.chain(unfit(row, needed), unfit(row, later)):
+    for name, value in unfit(row, forms):
         raise Misfit(f"{name} is {reprlib.repr(value)}")
 
 

@@ -22,6 +22,7 @@ from dlperf_hpc.records.lines import LogLine
 from dlperf_hpc.records.logfile import end_status, glance, read_bytes, read_end, result_of_log
 from dlperf_hpc.records.manifest import FinalState, Manifest
 from dlperf_hpc.records.record import Record, of_record, read_record, reconcile, with_record
+from dlperf_hpc.records.store import launch_of, with_life
 
 
 @dataclass(frozen=True)
@@ -95,8 +96,6 @@ def _full(
     if ended.status is not Status.OK and _is_of_earlier_task(paths, task, record):
         return _without_log(run, None, final_state)
     if not problem:
-        from dlperf_hpc.records.store import with_life
-
         return with_life(ended, paths.log)
     bad.append(problem)
     if ended.status is Status.PENDING:
@@ -121,8 +120,6 @@ def _is_of_earlier_task(paths: RunPaths, task: Task | None, record: Record | Non
     """Whether what lies there, of a run that is not ok, is of an attempt before the task."""
     if task is None or not task.job_id:
         return False
-    from dlperf_hpc.records.store import launch_of
-
     try:
         launch = str((record or {}).get("launch") or launch_of(paths) or "")
     except LogError:  # who reads the run says so

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from dlperf_hpc.errors import LedgerError
@@ -41,12 +42,12 @@ class RunPaths:
     root: Path
     run_id: str
 
-    @property
+    @cached_property
     def log(self) -> Path:
         """The job log: enough to rebuild every reported number of the run."""
         return self.root / f"{self.run_id}.log"
 
-    @property
+    @cached_property
     def record(self) -> Path:
         """The run record: what the log says, and per-step, per-rank detail."""
         return self.root / f"{self.run_id}.json"

@@ -22,7 +22,7 @@ from dlperf_hpc.analysis.speedup import CaseSummary, OptionPair, option_pairs, s
 from dlperf_hpc.errors import redacted
 from dlperf_hpc.model.case import Topology, Until
 from dlperf_hpc.model.result import RunResult, Status, SweepSource
-from dlperf_hpc.model.statistics import TARGET_COVERAGE
+from dlperf_hpc.model.statistics import TARGET_COVERAGE, Sample, describe
 from dlperf_hpc.records.layout import shared_job
 from dlperf_hpc.reporting.csv_columns import CASE_COLUMNS, RUN_COLUMNS
 from dlperf_hpc.reporting.curves import Curve, curves_json, curves_of, runs_with_curves
@@ -110,8 +110,16 @@ class Report:
     def cases(self) -> Sequence[CaseSummary]:
         """What the runs of each case say together. ValueError if ``base`` is no topology."""
         bases = {sweep.name: sweep.base for sweep in self.sweeps}
-        found = summarise(self.runs, self.base, self.accelerator, self.until, bases)
+        found = summarise(self.runs, self.base, self.accelerator, self._described, bases)
         return [replace(case, price=self.price) for case in found] if self.price else found
+
+    def _described(self, values: Sequence[float]) -> Sample | None:
+        """What is said of one case's repeats; the rule that decided their number widens it."""
+        if self.until is None:
+            return describe(values)
+        from dlperf_hpc.model import stopping
+
+        return stopping.describe(values, self.until)
 
     @cached_property
     def case_rows(self) -> list[dict[str, Any]]:

@@ -72,8 +72,10 @@ def write_report(
     every = {file: make for writer in known.values() for file, make in writer.files.items()}
     files |= {f: m for f, m in every.items() if f not in files and (directory / f).exists()}
     slow = frozenset().union(*(writer.slow for writer in known.values()))
-    if slow & files.keys():
-        report.compute()  # once, not in each process
+    if slow & files.keys():  # what follows once, not in each process
+        report.compute()
+        with contextlib.suppress(ImportError):  # who needs it says so
+            importlib.import_module("matplotlib.backends.backend_agg")
     waiting = {file: _start(make, report) for file, make in files.items() if file in slow}
     made = {file: make(report) for file, make in files.items() if file not in slow}
     made |= {file: content() for file, content in waiting.items()}

@@ -23,6 +23,7 @@ from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.collect import Collection as RunCollection
 from dlperf_hpc.records.manifest import Manifest, as_read, digest, read_manifest
+from dlperf_hpc.reporting.contents import Report
 from dlperf_hpc.sweepfile.load import Sweep
 
 NONE: Mapping[str, int] = {}
@@ -165,12 +166,12 @@ def test_what_status_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_the_reports_interval_allows_for_the_decision() -> None:
-    (summary,) = summarise(oks(case(), *WIDE), until=UNTIL)
+    (summary,) = Report("one", oks(case(), *WIDE), until=UNTIL).cases
     (fixed,) = summarise(oks(case(), *WIDE))
     assert summary.sample is not None and fixed.sample is not None
     ours, usual = summary.sample.interval, fixed.sample.interval
     assert ours is not None and usual is not None
     assert (ours.low, ours.high) == (usual.low, usual.high) == (100, 110)
     assert ours.coverage < usual.coverage == 1 - 2 * 0.5**6
-    (few,) = summarise(oks(case(), *WIDE[:4]), until=UNTIL)
+    (few,) = Report("one", oks(case(), *WIDE[:4]), until=UNTIL).cases
     assert few.sample is not None and few.sample.interval is None
