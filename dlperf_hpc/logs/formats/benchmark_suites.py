@@ -27,7 +27,7 @@ number of optimizer steps. NVIDIA's callback of v5.1 has these as ``step`` at bo
 beside the ``samples_count`` of the evaluation before. A count that is no multiple of the batch is
 not read, nor are logs that count epochs (``epoch_num``, ``first_epoch_num``): some programs write
 samples there, others tokens. Those of the benchmark ``gpt3`` are tokens, a block's stop repeats its
-start, and no ``eval_start`` is told where ``eval_accuracy`` has the block's time in it. Where
+start, and no ``eval_start`` is printed where ``eval_accuracy`` has the block's time in it. Where
 ``samples_count`` stays at 0, ``step`` of ``tracked_stats`` counts the samples, if it is there. A
 ``block_stop`` of NVIDIA's callback of v5.0 repeats its block's start: the samples of the next
 ``eval_start`` or ``block_start`` are those at that stop. The

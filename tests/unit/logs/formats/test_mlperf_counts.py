@@ -57,8 +57,8 @@ def test_lines_within_a_block_are_read() -> None:
     ]
     late = (1759791640000, "tracked_stats", stats, {"samples_count": 276480, "step": 120})
     file = scan(*FLUX[:2], *inside, *FLUX[2:4], late, *FLUX[4:])
-    told = [(0, 0), (10, 5031), (20, 10119), (114, 58157), (228, 58157 + 58220)]
-    assert steps(file) == told and not file.notes
+    read = [(0, 0), (10, 5031), (20, 10119), (114, 58157), (228, 58157 + 58220)]
+    assert steps(file) == read and not file.notes
 
 
 # mlcommons/training_results_v4.1 NVIDIA/results/../gpt3: tokens, and their tracked_stats too
@@ -93,8 +93,8 @@ def test_other_epochs_are_not_read(without: str) -> None:
 
 def test_an_evaluation_without_a_begin_is_in_the_speed_and_said() -> None:
     """As MaxText's GPT-3 of v4.1 prints it: at the moment at which the block stops."""
-    told = [event for event in GPT3 if not event[1].startswith("eval_")]
+    events = [event for event in GPT3 if not event[1].startswith("eval_")]
     done = (1728322731569, "eval_accuracy", 2.7, {"epoch_num": 50331648})
-    file = scan(*told[:6], done, *told[6:])
+    file = scan(*events[:6], done, *events[6:])
     assert steps(file) == [(0, 0), (12, 222677)]
     assert "an evaluation lies within a block" in file.notes[0].text
