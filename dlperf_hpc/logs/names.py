@@ -446,15 +446,7 @@ def _key(model: str) -> str:
     return _RESNET.sub("resnet", "".join(_tokens(model)), count=1)
 
 
-_SAME_MODEL = {"rn50": "resnet50", "r50": "resnet50", "rn": "resnet"}
-
-
 def alike(one: Any, other: Any) -> bool:
     """``rn50`` and ``resnet50_v1.5`` are one model, ``ngc/tensorflow`` and ``tensorflow`` alike."""
-    a, b = _plain(one), _plain(other)
+    a, b = _key(str(one)), _key(str(other))
     return a in b or b in a
-
-
-def _plain(label: Any) -> str:
-    parts = re.split(r"[^a-z0-9]+", str(label).casefold())
-    return "".join(_SAME_MODEL.get(part, part) for part in parts)
