@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ahocorasick_rs import BytesAhoCorasick, MatchKind
 
 _MOST = 64  # strings that the SIMD prefilter takes: more are sought in turns
+_BUCKETS = 16  # into which it puts more than 32 of them; fewer into half as many
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,7 @@ class Literals:
         count = -(-len(sought) // _MOST)
         for part in range(count):
             strings = sought[part * len(sought) // count : (part + 1) * len(sought) // count]
-            passes.append(BytesAhoCorasick(strings, MatchKind.LeftmostFirst))
+            passes.append(BytesAhoCorasick(_in_buckets(strings), MatchKind.LeftmostFirst))
         return Search(numbers, passes, self._exact)
 
     def _sought(self, literals: frozenset[int]) -> list[bytes]:
@@ -76,3 +77,18 @@ class Literals:
     def all_in(self, text: str, numbers: Iterable[int]) -> bool:
         """Whether each of these literals is in ``text``."""
         return all([self._strings[number] in text for number in numbers])
+
+
+def _in_buckets(sought: Sequence[bytes]) -> list[bytes]:
+    """Strings in an order that lets the prefilter (Teddy, of the crate aho-corasick) skip more: it
+    puts each into the bucket of its place in turn, and looks closer wherever the beginnings of all
+    strings of a bucket, mixed with each other, would fit. Alike ones belong into the same."""
+    buckets = _BUCKETS if len(sought) > _MOST // 2 else _BUCKETS // 2
+    alike = sorted(sought, key=lambda each: ([code >> 4 for code in each[:4]], each))
+    larger = len(alike) % buckets
+    rows, at, cut = [], 0, len(alike) // buckets
+    for bucket in range(buckets):
+        count = cut + (bucket < larger)
+        rows.append(alike[at : at + count])
+        at += count
+    return [row[place] for place in range(cut + 1) for row in rows if place < len(row)]
