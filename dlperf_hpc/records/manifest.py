@@ -68,8 +68,8 @@ class Array:
     @property
     def environments(self) -> tuple[str, ...]:
         """The environment of each run of a job, in turn; every job has the same."""
-        others = self.tasks[1 : self.repeats_per_job]
-        return (self.environment, *(run.case.environment for run in others))
+        further = self.tasks[1 : self.repeats_per_job]
+        return (self.environment, *(run.case.environment for run in further))
 
     @property
     def job_limit_s(self) -> int:
