@@ -19,7 +19,7 @@ def test_the_same_command_submits_what_fits_when_runs_have_ended(
     python.chmod(0o755)
     site = place.write("site.toml", HELD_SITE.format(python))
     # Five minutes for a run of one node and for one of two: a quarter of an hour for each repeat.
-    spec = place.tiny("spare", ["1n1g", "2n1g"], repeats=4)
+    spec = place.tiny("spare", ["1n1g", "2n1g"], repeats=4, time_limit="00:05:00")
     command = ("sweep", spec, "--site", site, "--no-check", "--budget", "0.8")
 
     small = place.verb(*command[:-1], "0.2")

@@ -105,7 +105,7 @@ def test_rerun_of_3_failed_of_40(place: Workplace, queue: Queue) -> None:
     again = place.verb("rerun", root, "--site", mended)
     assert submitted(again) == 0 and "nothing to rerun" in again.stdout
     (array,) = read_ledger(root).arrays[1:]
-    assert [run.id for run in array.tasks] == failed and array.time_limit_s == 600
+    assert [run.id for run in array.tasks] == failed and array.time_limit_s == 2400
     assert set(states(place, root).values()) == {"pending"}
     assert live_runs(queue, root) == sorted(run.id for run in manifest.runs)  # each once
 
