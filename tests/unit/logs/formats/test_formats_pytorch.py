@@ -447,9 +447,10 @@ def test_a_line_cut_anywhere_gives_its_figures_or_none(kind: Format, text: str) 
 def test_a_senseless_line_is_read_in_a_moment_and_without_harm(kind: Format) -> None:
     literals = (*kind.literals, *kind.facts_literals)
     noise = ["9" * 60_000, " " * 60_000, "9 " * 30_000, "=9/" * 20_000, "iteration " * 6_000]
-    noise += ["nan|" * 15_000, "., " * 20_000, *(literal * 2_000 for literal in literals)]
-    for literal in literals:
-        builder = reads(kind, [part for rest in noise for part in (literal + rest, rest + literal)])
+    noise += ["nan|" * 15_000, "., " * 20_000]
+    for literal, other in zip(literals, (*literals[1:], literals[0])):
+        rests = [*noise, literal * 2_000, other * 2_000]
+        builder = reads(kind, [part for rest in rests for part in (literal + rest, rest + literal)])
         assert not builder.steps and not builder.totals
     odd = "٣/٤, SamplesPerSec=٥ iteration ٣/ ٤ | elapsed time per iteration (ms): ٥ |"  # noqa: RUF001
     assert reads(kind, [odd]).reading() is None
