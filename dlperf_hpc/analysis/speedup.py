@@ -27,7 +27,7 @@ from dlperf_hpc.records.nccl import in_words
 
 DEFAULT_BASE = Topology(1, 1)
 Pool = Callable[[Iterable[float]], float]
-Describe = Callable[[Sequence[float]], Optional[Sample]]
+SampleOf = Callable[[Sequence[float]], Optional[Sample]]
 Item = TypeVar("Item")
 
 
@@ -156,13 +156,13 @@ class CaseSummary:
 
 def summarise(
     results: Sequence[RunResult], base: str | None = None, accelerator: str | None = None,
-    say: Describe = describe, bases: Mapping[str, str | None] | None = None,
+    sample_of: SampleOf = describe, bases: Mapping[str, str | None] | None = None,
 ) -> list[CaseSummary]:  # fmt: skip
     """One summary per case, in order of first appearance. ``base`` is a topology such as ``1n8g``;
     without one each sweep has its own of ``bases``, by its name, else 1n1g. A series that lacks it
     has no speedups, and a reason that says what to write: no smaller topology is taken in silence.
-    ``accelerator`` names the accelerator where the logs do not; ``say`` makes what is said of a
-    case's repeats of their throughputs, in their order. ValueError if a base is not a topology."""
+    ``accelerator`` names the accelerator where the logs do not; ``sample_of`` makes a sample
+    of the throughputs of a case's repeats, in their order. ValueError if a base is no topology."""
     wanted = DEFAULT_BASE if base is None else Topology.parse(base)
     groups: dict[tuple[str, str], list[RunResult]] = {}
     for result in results:
@@ -170,7 +170,7 @@ def summarise(
     found, done = dict[tuple[str, str], list[Flag]](), dict[tuple[str, str], CaseSummary]()
     series: dict[str, list[CaseSummary]] = {}
     for name, group in groups.items():
-        summary, found[name] = _alone(group, accelerator, say)
+        summary, found[name] = _alone(group, accelerator, sample_of)
         series.setdefault(summary.series, []).append(summary)
     peaks = [Peak(s.sweep, s.case, s.memory_mb) for members in series.values() for s in members]
     for peak in peaks:
@@ -230,13 +230,13 @@ def _rank_of_unit(unit: str) -> bool:
 
 
 def _alone(
-    group: Sequence[RunResult], accelerator: str | None, say: Describe
+    group: Sequence[RunResult], accelerator: str | None, sample_of: SampleOf
 ) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
     case = min(group, key=lambda each: each.run.case.sought).run.case
     runs = sorted(chosen(group), key=lambda each: each.run.repeat)
     counted, units = of_one_unit(runs)
-    samples = {unit: say([each.rates[unit] for each in counted]) for unit in units}
+    samples = {unit: sample_of([each.rates[unit] for each in counted]) for unit in units}
     windows = [result.window for result in counted if result.window is not None]
     statuses = [result.status for result in runs]
     measures: Any = {n: _pooled(how, of, counted) for n, (how, of) in _MEASURES.items()}

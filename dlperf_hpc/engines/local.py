@@ -115,9 +115,10 @@ class LocalEngine(Engine):
                 continue
             task.state = "RUNNING"
             # One that fails ends no other; an interrupt ends all that follow.
-            codes = [_start(run) for run in task.runs() if not task.cancelled.is_set()]
+            runs = task.runs()
+            codes = [_start(run) for run in runs if not task.cancelled.is_set()]
             task.state = "FAILED" if any(codes) else "FINISHED"
-            if len(codes) < task.turns:
+            if len(codes) < len(runs):
                 task.state = "CANCELLED"
 
     def commands(self, root: Path, array: Array, site: Site) -> tuple[str, ...]:
@@ -171,9 +172,9 @@ class LocalEngine(Engine):
             output = ledger.root / layout.JOBS / f"{task.name}.out"
             epilogue = base.run_program(ledger.root, task.array).epilogue
             size, ids = task.array.repeats_per_job, [run.id for run in task.array.tasks]
-            ended = QueuedTask(
-                task.name, (), _variables(task.name), output, 0, epilogue, turns=size
-            )
+            env = _variables(task.name)
+            launches = [((), env)] * size if size > 1 else ()
+            ended = QueuedTask(task.name, (), env, output, 0, epilogue, launches=launches)
             run = ended.runs()[ids.index(result.run.id) % size]
             if not run.began():
                 left.append(result.run.id)
@@ -214,10 +215,8 @@ def queued_task(
     root: Path, array: Array, site: Site, program: TaskProgram, name: str
 ) -> QueuedTask:
     """The mpiexec of one task, which is called ``<job>_<index>``."""
-    launches = [
-        _launch(root, array, program, name, site.environment_named(each))
-        for each in array.environments
-    ]
+    environments = map(site.environment_named, array.environments)
+    launches = [_launch(root, array, program, name, each) for each in environments]
     argv, env = launches[0]
     return QueuedTask(
         name=name,
@@ -228,8 +227,7 @@ def queued_task(
         epilogue=program.epilogue,
         gate=program.gate,
         markers=program.markers,
-        turns=len(launches),
-        launches=launches,
+        launches=launches if len(launches) > 1 else (),
     )
 
 
@@ -317,8 +315,8 @@ def _check_topologies(arrays: Sequence[Array]) -> Generator[CheckResult, None, N
 class QueuedTask:
     """One mpiexec to be: what to run, where its output goes, how long it may take. ``epilogue``,
     ``gate`` and ``markers`` are those of a :class:`TaskProgram`; ``state`` is PENDING, RUNNING,
-    then FINISHED, FAILED or CANCELLED. A job of several runs starts it ``turns`` times, with the
-    ``argv`` and ``env`` of each of ``launches`` where they are not the same in all turns."""
+    then FINISHED, FAILED or CANCELLED. A job of several runs has the ``argv`` and ``env`` of each
+    of them in ``launches``, and starts them in turn."""
 
     name: str
     argv: Sequence[str]
@@ -328,7 +326,6 @@ class QueuedTask:
     epilogue: Sequence[str]
     gate: Sequence[str] = ()
     markers: Sequence[Path] = ()
-    turns: int = 1
     launches: Sequence[_Launch] = ()
     state: str = "PENDING"
     cancelled: threading.Event = field(default_factory=threading.Event)
@@ -342,12 +339,11 @@ class QueuedTask:
 
     def runs(self) -> list[QueuedTask]:
         """The task as it is started for each of its runs, in turn."""
-        if self.turns == 1:
+        if not self.launches:
             return [self]
-        launches = self.launches or [(self.argv, self.env)] * self.turns
         return [
             replace(self, argv=argv, env={**env, layout.REPEAT: str(turn)})
-            for turn, (argv, env) in enumerate(launches)
+            for turn, (argv, env) in enumerate(self.launches)
         ]
 
     @property
@@ -357,7 +353,7 @@ class QueuedTask:
 
     def began(self) -> bool:
         """Whether the run was started, by its output."""
-        if self.turns == 1:
+        if not self.launches:
             return self.output.exists()
         try:
             return f"{self.mark}\n".encode() in read_regular(self.output)
@@ -380,7 +376,7 @@ def _run(task: QueuedTask) -> int:
     with _output(task) as output:
         if output.name == os.devnull:
             return 126  # what it would print has no place: the epilogue says why
-        if task.turns > 1:
+        if task.launches:
             note(output, task.mark)
         try:
             process = subprocess.Popen(

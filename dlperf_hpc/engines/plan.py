@@ -30,13 +30,7 @@ from dlperf_hpc.model.case import Case, Run, Topology, repeat_major
 from dlperf_hpc.records import layout, ownership
 from dlperf_hpc.records.ledger import Ledger, read_ledger
 from dlperf_hpc.records.lines import flatten, utc
-from dlperf_hpc.records.manifest import (
-    Array,
-    Manifest,
-    by_environment,
-    extend_manifest,
-    write_manifest,
-)
+from dlperf_hpc.records.manifest import Array, Manifest, extend_manifest, write_manifest
 from dlperf_hpc.sweepfile.load import MOST_RUNS, Sweep
 
 _MOST_LINES = 10
@@ -360,12 +354,13 @@ def grow(ledger: Ledger, requested: Manifest, text: str) -> Ledger:
     the sweep file's. Call it with the lock held, and with a plan without :func:`differences`.
     LedgerError if the directory cannot be written, or the sweep would be too large."""
     there, added = ledger.manifest, _added_arrays(ledger, requested)
+    named = {run.case.environment for array in added for run in array.tasks}
     grown = replace(
         there,
         base=requested.base or there.base,
         repeats=max(there.repeats, requested.repeats),
         arrays=(*there.arrays, *added),
-        site=_site_with(there.site, requested.site, by_environment(added).keys()),
+        site=_site_with(there.site, requested.site, named),
         programs={**there.programs, **requested.programs},
         budget_node_hours=requested.budget_node_hours or there.budget_node_hours,
         until=requested.until or there.until,
@@ -388,12 +383,12 @@ def grow(ledger: Ledger, requested: Manifest, text: str) -> Ledger:
 
 
 def _site_with(
-    there: Mapping[str, Any], given: Mapping[str, Any], names: Collection[str]
+    there: Mapping[str, Any], given: Mapping[str, Any], names: set[str]
 ) -> dict[str, Any]:
     """The manifest's site profile with those environments that it lacks and new arrays name, and
     with a price if it has none."""
     known, more = there.get("environment", {}), given.get("environment", {})
-    lacking = {name: more[name] for name in sorted(more.keys() & names - known.keys())}
+    lacking = {name: more[name] for name in sorted(names & more.keys() - known.keys())}
     if lacking:
         there = {**there, "environment": {**known, **lacking}}
     if given.get("node_hour") and not there.get("node_hour"):

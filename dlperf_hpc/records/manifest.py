@@ -130,10 +130,13 @@ def by_environment(arrays: Iterable[Array]) -> dict[str, list[Array]]:
     """Arrays by the environment of their runs; one whose jobs have several is an array of each."""
     found: dict[str, list[Array]] = {}
     for array in arrays:
-        for name in (names := dict.fromkeys(array.environments)):
-            tasks = tuple(run for run in array.tasks if run.case.environment == name)
-            part = replace(array, environment=name, tasks=tasks, repeats_per_job=1)
-            found.setdefault(name, []).append(part if len(names) > 1 else array)
+        names = set(array.environments)
+        for name in dict.fromkeys(array.environments):
+            part = array
+            if len(names) > 1:
+                tasks = tuple(run for run in array.tasks if run.case.environment == name)
+                part = replace(array, environment=name, tasks=tasks, repeats_per_job=1)
+            found.setdefault(name, []).append(part)
     return found
 
 

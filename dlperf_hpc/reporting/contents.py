@@ -314,14 +314,14 @@ def as_json(report: Report) -> dict[str, Any]:
             for series, table in report.dlperf.items()
         },
         "cost": report.cost and _cost(report.cost, report.budget, report.price),
-        **_of_few(report),
+        **_optional_parts(report),
         "curves": curves_json(report.runs, report.curves),
         "unread": list(report.unread),
         "foreign": list(report.unrecognised),
     }
 
 
-def _of_few(report: Report) -> dict[str, Any]:
+def _optional_parts(report: Report) -> dict[str, Any]:
     """What many reports do not have; the modules that write it are loaded for those that do."""
     found: dict[str, Any] = {"nodes": None, "predictions": None, "step_parts": [], "sweeps": None}
     if report.nodes.something:

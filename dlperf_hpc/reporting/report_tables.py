@@ -148,6 +148,7 @@ def switch_table(pairs: Sequence[OptionPair]) -> Table[OptionPair]:
         words("batch", lambda p: str(p.on.case.batch_size or "")),
         words("precision", "on.case.precision"),
         words("topology", lambda p: str(p.on.case.topology)),
+        words("tags", lambda p: " ".join(p.off.case.tags), rank=1),
         words(
             "switched on", lambda p: f"{p.on.case.framework}/{p.on.case.model} {p.name}", code=True
         ),

@@ -31,8 +31,9 @@ iterations = 10
 framework = "mine"
 model = "toy"
 batch_size = 4
-[matrix]
+[[zip]]
 ms = [4, 6]
+environment = ["default", "other"]
 [program.mine]
 launch = "rank"
 run = ["doomed.py", "{steps*9}", "{ms}", "{global_batch}", "WHAT"]
@@ -43,15 +44,24 @@ format = "megatron"
 """
 DOOMED = f"""
 import os, runpy, sys
+print("in", os.environ.get("PLACE"), flush=True)
 if os.environ["DLPERF_TURN"] == "2":
     sys.exit("doomed")
 runpy.run_path({str(STEPS)!r}, run_name="__main__")
 """
 
+SITE = """
+[environment.default]
+[environment.other]
+env = { PLACE = "the other" }
+"""
+
 
 @pytest.fixture
 def place(tmp_path: Path) -> Workplace:
-    return Workplace(tmp_path, local_environment())
+    place = Workplace(tmp_path, local_environment())
+    place.env = {**place.env, "DLPERF_SITE": str(place.write("site.toml", SITE))}
+    return place
 
 
 def sweep_of(place: Workplace, what: str) -> Path:
@@ -79,6 +89,8 @@ def test_runs_take_turns_and_one_that_fails_ends_no_other(place: Workplace) -> N
     failed = [each.run.repeat for each in results if each.status is Status.FAILED]
     assert failed == [2] and "doomed" in Path(results[2].log).read_text()
     assert sum(each.status is Status.OK for each in results) == 5
+    logs = {letter_of(each): Path(each.log).read_text() for each in results}
+    assert "in None" in logs["A"] and "in the other" in logs["B"]
 
     root = place.directory("pairs")
     told = place.verb("compare", root, root, "--across", "tags", "--json")
@@ -87,7 +99,7 @@ def test_runs_take_turns_and_one_that_fails_ends_no_other(place: Workplace) -> N
         rows = {
             (each["tags"], each["repeat"]): each["samples_per_s"] for each in csv.DictReader(file)
         }
-    ratios = sorted(float(rows["ms6", n]) / float(rows["ms4", n]) for n in "13")
+    ratios = sorted(float(rows["envother-ms6", n]) / float(rows["ms4", n]) for n in "13")
     assert row["pairs"] == 2 and row["a"]["runs_ok"] == 3 and row["b"]["runs_ok"] == 2
     assert row["ratio"] == pytest.approx((ratios[0] * ratios[1]) ** 0.5)
     assert (row["ratio_low"], row["ratio_high"]) == pytest.approx(ratios)

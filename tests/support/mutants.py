@@ -31,21 +31,15 @@ from places import ROOT
 
 # Rooms without tests of their own name, and who tests them.
 _TESTED_BY = {
-    **{"__init__": "test_public_api.py", "published": "analysis", "launch": "engines"},
+    **{"published": "analysis", "launch": "engines"},
+    **dict.fromkeys(("__init__", "source"), "test_public_api.py"),
     **dict.fromkeys(("__main__", "errors", "sweep"), "cli"),
-    "source": "bundled",
 }
 # Modules whose tests need a framework's environment, and folders of tests that need more.
 _APART = ("train/torch/", "train/tensorflow/")
 _NEEDING_MORE = (
-    "browser",
-    "campaigns",
-    "containers",
-    "frameworks",
-    "long",
-    "mpi",
-    "slurm",
-    "support",
+    *("browser", "campaigns", "containers", "frameworks"),
+    *("long", "mpi", "slurm", "support"),
 )
 _TIMEOUT_S = 600.0  # of one room's tests
 _SWAPS = {

@@ -169,8 +169,8 @@ def _command(root: Path, array: Array, site: Site, program: TaskProgram) -> str:
     """What follows srun's own options in the script. Setup and ranks have a shell of their own,
     from "(" in the setup to ")" after the command: one that ends early, or whose PATH or PYTHONPATH
     was changed, must not keep the epilogue from running."""
-    if len(set(array.environments)) > 1:
-        return '"${dlperf_launch[@]}"\n)'  # of the run's turn, with srun's options
+    if _takes_turns(array):
+        return '"${dlperf_launch[@]}"\n)'  # set for the run's turn, with options of srun
     environment = site.environment_named(array.environment)
     words = environment.task_command(root, program.arguments, program.supervised)
     return f"{shlex.join(words)}\n)"
@@ -289,7 +289,7 @@ def _setup_lines(root: Path, array: Array, site: Site, program: TaskProgram) -> 
         lines.append(f"export {layout.REPEAT} {layout.JOB_SECONDS}=$SECONDS")
         launch += f".${layout.REPEAT}"
     lines += [f'echo "{launch}"', "(", *_first_lines(root, array, site, program)]
-    lines += _lines_of_environments(root, array, site, program)
+    lines += _turn_lines(root, array, site, program)
     if site.cpus_per_task:
         # srun has not inherited it since 22.05. Our srun has an option, any other the variable.
         lines.append(f"export SRUN_CPUS_PER_TASK={site.cpus_per_task}")
@@ -318,7 +318,7 @@ def srun_arguments(root: Path, array: Array, site: Site) -> list[str]:
     options = ["--output=all", "--label", "--kill-on-bad-exit=1", f"--wait={site.srun_wait_s}"]
     # What setup made must reach the ranks: sbatch's own --export would count for srun as well.
     options.append("--export=ALL")
-    if len(set(array.environments)) == 1:
+    if not _takes_turns(array):
         options += _environment_options(site.environment_named(array.environment), root)
     per_node = _ranks_per_node(array)
     if array.tasks[0].case.launch == "once":
@@ -362,11 +362,16 @@ def _environment_options(environment: Environment, root: Path) -> list[str]:
     return options
 
 
-def _lines_of_environments(root: Path, array: Array, site: Site, program: TaskProgram) -> list[str]:
+def _takes_turns(array: Array) -> bool:
+    """Whether the runs of a job have several environments."""
+    return len(set(array.environments)) > 1
+
+
+def _turn_lines(root: Path, array: Array, site: Site, program: TaskProgram) -> list[str]:
     """Shell lines that lead into the environment of a run. Where the runs of a job have several,
-    its turn says which; there they also say what srun is given of it, and the command."""
+    the shell chooses by the run's turn, and sets options of srun and command as well."""
     names = array.environments
-    if len(set(names)) == 1:
+    if not _takes_turns(array):
         return _environment_lines(site.environment_named(names[0]), site.requeue)
     lines = [f"case ${layout.REPEAT} in"]
     for name in dict.fromkeys(names):

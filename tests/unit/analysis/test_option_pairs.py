@@ -44,6 +44,17 @@ def test_the_published_deltas_of_optimizer_placement_come_out() -> None:
     assert (row["gpu_util_off"], row["gpu_util_on"]) == (73, 43)
 
 
+def test_pairs_of_cases_that_differ_otherwise_are_told_apart() -> None:
+    results = [
+        run
+        for tags in (("seq128",), ("seq512", "acc4"))
+        for more, speed in (((), 100), (("xla",), 110))
+        for run in oks(case(tags=(*tags, *more)), speed)
+    ]
+    lines = [line for line in markdown(Report("two", results)).splitlines() if " xla` |" in line]
+    assert [line.split("|")[4].strip() for line in lines] == ["seq128", "seq512 acc4"]
+
+
 def test_on_and_off_are_a_pair_too() -> None:
     results = oks(case(tags=("off",)), 412) + oks(case(tags=("on",)), 395)
     assert [pair.name for pair in option_pairs(summarise(results))] == ["on"]
