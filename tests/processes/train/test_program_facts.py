@@ -1,4 +1,4 @@
-"""What the log says that a user's program was: its file, its repository, its image, its packages."""
+"""What the log says that a program was: its file, its repository, its image, its packages."""
 
 from __future__ import annotations
 
