@@ -132,6 +132,7 @@ _DEEPSPEED = (
         rf"{_MICRO_STEP}{_FIGURES}\s*$",
         usual=_are_usual,
     ),
+    LinePattern(r"\|E2E latency=", passed_over=True),  # DeepSpeed-Chat's
     LinePattern("SamplesPerSec=", take=_read_lines),
     LinePattern(
         r"(?<![a-z_])(?:train_batch_size \.{0,30} (?P<global_batch>[0-9]{1,12})"

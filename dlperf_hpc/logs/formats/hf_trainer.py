@@ -227,13 +227,13 @@ def _read_epoch(line: Line, builder: ReadingBuilder, epoch: str) -> None:
 def _read_bar(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     """A step, if the bar is that of the training; until that is known the bar is held."""
     bar = bar_of(line.text)
-    if bar is None:
-        return
-    if bar.name == "Steps":
+    if bar and bar.name == "Steps":
         builder.framework = "diffusers"
-    figures = _written(line, builder, bar)
-    if bar.done:
+    figures = _written(line, builder, bar) if bar else {}
+    if bar and bar.done:
         _hold(line, builder, lambda at: _add_bar(at, builder, bar, figures))
+    if "Running validation..." in line.text:  # of diffusers' scripts, on the bar's line
+        _hold(line, builder, lambda at: builder.pause(at, "evaluation"))
 
 
 def _hold(line: Line, builder: ReadingBuilder, add: Callable[[Line], None]) -> None:
@@ -435,7 +435,7 @@ _TRAINER = (
     LinePattern(rf"^(?P<seconds>{NUMBER}) {_NOTEBOOK}\.\s*$", take=_read_notebook),
     LinePattern(_PAUSE, take=_read_pause),
     # without a name, or diffusers' one: the share done takes three places
-    LinePattern(r"^(?:Steps: ?)?.{3}%\|", take=_read_bar),
+    LinePattern(r"^(?:Steps: ?)?.{3}%\||Running validation\.{3}", take=_read_bar),
     LinePattern(r"%\|", passed_over=True),  # another bar, of which there may be very many
     LinePattern(r"\*{5} Running ", take=_read_running),
     LinePattern(_SETTING.pattern, take=_read_setting),

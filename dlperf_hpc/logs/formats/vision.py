@@ -1,5 +1,5 @@
 r"""Programs that train on images: timm, MetricLogger's, detectron2, OpenCLIP, PyTorch's
-ImageNet example.
+ImageNet example, nnU-Net.
 
 timm
 ----
@@ -40,8 +40,10 @@ the last 20 batches (``SmoothedValue``, at the epoch's begin over fewer), whatev
 lines is. Lines that are closer print means that overlap, so those whose index is a multiple of 20
 are read, and no others: with the default distances of 10, 20 and 100 each of these stands for the
 batches since the one before, or for the last 20 of them. ``img/s`` is the last batch's and of one
-process: it is not read. Count and means begin anew with each epoch: the first is read. Rank 0
-prints. Lines of ``Test:`` are not read.
+process: it is not read. Means begin anew with each epoch; the first line of a later one, which is
+of its first batch alone, is not read. Rank 0 prints. Lines of ``Test:`` are those of an evaluation.
+
+RF-DETR (``grad_accum_steps=2`` and ``group_detr=13`` of its arguments) counts optimizer steps.
 
 ``batch_size`` of the arguments is one device's in all programs named here. Quoted lines were read:
 fangwei123456/Spike-Element-Wise-ResNet issue 10 (torchvision), THU-MIG/PYRA issue 3 (DeiT),
@@ -106,13 +108,25 @@ error of a window is up to 0.0005 s times the sum of its two counts. The loss is
 Every process prints, without a label. Count and mean begin anew with each epoch, whose length
 stands in each line. Lines counted from 1 show themselves by their first: number 1 of an epoch with
 both times the same.
+
+nnunet
+------
+nnU-Net 2 (MIC-DKFZ/nnUNet), whose trainer prints an epoch on some lines:
+
+    2025-11-19 00:07:35.259727: Epoch 72
+    2025-11-19 00:09:11.854378: train_loss -0.5525
+    2025-11-19 00:09:11.881562: Epoch time: 96.61 s
+
+An epoch is 250 iterations, whatever the data set (``num_iterations_per_epoch``; a trainer derived
+from this one may have others, which no line says), and 50 iterations of a validation, whose time is
+in it. The batch of the configuration is that of all devices. Rank 0 prints.
 """  # noqa: E501 - a row of the table is a line of the log
 
 from __future__ import annotations
 
 from dlperf_hpc.logs.format import Columns, Groups, Line, LinePattern, ReadingBuilder, whole
 from dlperf_hpc.logs.lineparts import FIGURE, NUMBER, full_stamp, further, perhaps, word
-from dlperf_hpc.logs.scanned import Unit
+from dlperf_hpc.logs.scanned import Counter, Unit
 
 _COUNT = r"[0-9]{1,12}"
 
@@ -158,9 +172,17 @@ _TIMM = (
 
 _WINDOW = 20  # batches of a mean
 _LOGGER_HEAD = (
-    rf"(?:Epoch: \[(?P<only_epoch>{_COUNT})(?:/{_COUNT})?\]|\bTraining)"
-    rf"  \[ {{0,12}}(?P<index>{_COUNT})/{_COUNT}\]  eta: "
+    rf"(?:Epoch: \[(?P<epoch>{_COUNT})(?:/{_COUNT})?\]|\bTraining)"
+    rf"  \[ {{0,12}}(?P<index>{_COUNT})/(?P<length>{_COUNT})\]  eta: "
 )
+
+
+def _has_mean(builder: ReadingBuilder, columns: Columns) -> bool:
+    """Whether a line's mean is that of the batches since the line before it."""
+    later = builder.state.get("first_epoch", 0) not in map(int, columns.get("epoch", "0"))
+    return not any(number % _WINDOW or (later and not number) for number in whole(columns["index"]))
+
+
 _LOGGER_BATCH = LinePattern(
     _LOGGER_HEAD
     + further(
@@ -169,15 +191,32 @@ _LOGGER_BATCH = LinePattern(
     + perhaps(rf"  (?:total_)?loss: (?P<loss>{FIGURE}) \(")
     + perhaps(rf"  lr: (?P<lr>{FIGURE})(?: \({FIGURE}\))?  "),
     clock="glog",
-    usual=lambda _, columns: not any(number % _WINDOW for number in whole(columns["index"])),
+    usual=_has_mean,
 )
+
+
+def _read_rfdetr(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    builder.counter = Counter.OPTIMIZER_STEPS
+    for name, value in found.items():
+        builder.hold(line, name, value)
+
+
 _LOGGER = (
     _LOGGER_BATCH,
     _LOGGER_BATCH.of_another(),
     LinePattern(_LOGGER_HEAD, note="a batch of a MetricLogger's, but without its time"),
+    LinePattern(r"^Test: .*\]  eta: ", pause="evaluation", in_speed=False),
     LinePattern(r"\]  eta: ", passed_over=True),
     LinePattern(r"^effective batch size: (?P<global_batch>[0-9]{1,12})\s*$", held=True),
     LinePattern(r"^accumulate grad iterations: (?P<accumulation>[0-9]{1,12})\s*$", held=True),
+    LinePattern(
+        r"^Namespace\("
+        + further(r"\bgrad_accum_steps=(?P<accumulation>[0-9]{1,9})[,)]")
+        + further(r"\bgroup_detr=[0-9]")
+        + further(r"(?<![a-z_])batch_size=(?P<batch_size>[0-9]{1,9})[,)]")
+        + further(r"(?<![a-z_])world_size=(?P<devices>[0-9]{1,9})[,)]"),
+        take=_read_rfdetr,
+    ),
     # Arguments as argparse prints them, on one line or (MAE) on a line each.
     LinePattern(
         r"^(?=Namespace\(|(?:batch_size|world_size|accum_iter)=)"
@@ -299,7 +338,36 @@ _CLIP = (
     ),
 )
 
+# --- nnunet
+
+_NNUNET_EPOCH = 250  # iterations
+
+
+def _read_epoch_time(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    if "counted" not in builder.state:
+        return
+    why = f"an epoch's number of iterations is taken for nnU-Net's {_NNUNET_EPOCH}"
+    builder.note_once(line, f"{why}, and its time has a validation in it")
+    builder.release_held()
+    epoch = int(builder.state.pop("counted"))
+    at = builder.in_epoch(line, epoch, _NNUNET_EPOCH, _NNUNET_EPOCH)
+    builder.step(line, at or 0, stamp=full_stamp(found["time"]), printed=found["seconds"])
+
+
+_NNUNET = (
+    LinePattern(r": Epoch (?P<counted>[0-9]{1,9}) *$", kept=True),
+    LinePattern(
+        r"^(?P<time>[0-9-]{10} [0-9:]{8}\.[0-9]{6}): Epoch time: (?P<seconds>[0-9.]{1,12}) s *$",
+        take=_read_epoch_time,
+    ),
+    LinePattern(r"\bThe world size is (?P<devices>[0-9]{1,9})\.", held=True),
+    LinePattern(
+        r"^ ?\{'data_identifier': .{1,2000}?'batch_size': (?P<global_batch>[0-9]{1,9}),", held=True
+    ),
+)
+
 LINES = {
+    "nnunet": _NNUNET,
     "open_clip": _CLIP,
     "pytorch_imagenet": (
         LinePattern(

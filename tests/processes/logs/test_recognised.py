@@ -26,7 +26,6 @@ from dlperf_hpc.logs.scan.sources import Source, find
 
 LINES = {
     "fairseq before 2020": "| epoch 001:   1500 / 20368 loss=8.2, nll_loss=7.1, ppl=132.5, wps=24000, ups=5, wpb=3500.000, bsz=120.000",
-    "ESPnet": "[gpu7] 2021-03-04 05:06:07,123 (trainer:464) INFO: 3epoch:train:101-200batch: iter_time=0.002, forward_time=0.156, loss=41.9",
     "Chainer (ESPnet 1)": "   0.62500 iters/sec. Estimated time to finish: 1 day, 5:12:30.250000.",
     "OpenNMT-py": "[2019-03-04 05:06:07,389 INFO] Step 150/10000; acc:   1.01; ppl: 927.77; xent: 6.83; lr: 0.00002; 5909/6255 tok/s;    306 sec",
     "OpenNMT-tf": "INFO:tensorflow:Step = 100 ; steps/s = 1.25, source words/s = 41000, target words/s = 39000 ; Learning rate = 0.000012 ; Loss = 9.5",
@@ -46,8 +45,6 @@ LINES = {
     "Transformer-XL or PyTorch's word_language_model": "| epoch   1 |   400/ 2983 batches | lr 20.00 | ms/batch 12.64 | loss  6.16",
     "YOLOv5's classification (an epoch's bar has its validation's time in it)": "classify/train: model=yolov5s-cls.pt, data=imagenette160, epochs=5, batch_size=64, imgsz=224",
     "YOLOv6": "Inferencing model in val datasets.: 100% 1/1 [00:01<00:00,  1.38s/it]",
-    "XTuner V1": "[XTuner][RANK 0][2025-09-08 03:09:24][INFO] Step 10/109 data_time: 0.0165 lr: 0.000100 time: 0.3021 tgs: 11928.0 e2e_tgs: 7593.1",
-    "LLMs from scratch": "Ep 1, Step 000015, Train: 6.201, Val: 6.152, Step tok/sec: 12545, Avg tok/sec: 12545",
     "MiniMind (only the minutes that remain)": "Epoch:[1/1](50/56608), loss: 2.4945, logits_loss: 2.4945, aux_loss: 0.0000, lr: 0.00001000, epoch_time: 116.0min",
     "deep-text-recognition-benchmark or EasyOCR's trainer (validation in its times)": "Current_accuracy : 60.039, Current_norm_ED  : 0.8185",
     "Darknet": "1250: 3.125000, 3.250125 avg, 0.001000 rate, 9.500250 seconds, 80000 images",

@@ -134,9 +134,12 @@ def test_only_means_that_do_not_overlap_are_read() -> None:
     assert [step.iteration for step in steps] == [1, 21, 41, 61, 81, 101]
 
 
-def test_the_first_epoch_of_a_metric_logger_is_read() -> None:
-    builder = reads(LOGGER, [TORCHVISION, TORCHVISION.replace("Epoch: [0]", "Epoch: [1]")])
-    assert len(builder.steps) == 1 and [note.line for note in builder.notes] == [2]
+def test_later_epochs_of_a_metric_logger_go_on_from_the_ones_before() -> None:
+    """The first batch of a later epoch has the start of its data loader in its time."""
+    later = TORCHVISION.replace("Epoch: [0]", "Epoch: [1]")
+    builder = reads(LOGGER, [TORCHVISION, later.replace("[  40/", "[   0/"), later])
+    assert [step.iteration for step in builder.steps] == [41, 5005 + 41]
+    assert [epoch.after for epoch in builder.epochs] == [0, 5005] and not builder.notes
 
 
 def test_dinov2s_stamp_is_read() -> None:
