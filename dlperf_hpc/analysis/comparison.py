@@ -35,7 +35,13 @@ from dlperf_hpc.analysis.outcomes import (
     point_interval,
     rank_interval,
 )
-from dlperf_hpc.analysis.speedup import OptionPair, chosen, of_one_unit, units_of_all
+from dlperf_hpc.analysis.speedup import (
+    OptionPair,
+    chosen,
+    of_one_unit,
+    of_whole_windows,
+    units_of_all,
+)
 from dlperf_hpc.model.case import CaseFacts, Topology
 from dlperf_hpc.model.result import SAMPLES_PER_S, RunResult, Status
 from dlperf_hpc.model.statistics import (
@@ -316,7 +322,7 @@ def _identity(case: CaseFacts) -> Identity:
 
 
 def _subject(case: Identity, results: Sequence[RunResult]) -> Subject:
-    measured, units = of_one_unit(results)
+    measured, units = of_one_unit(of_whole_windows(results))
     statuses = [result.status for result in results]
     counted = ", ".join(f"{s.value} {statuses.count(s)}" for s in Status if s in statuses)
     speeds = {unit: tuple(result.rates[unit] for result in measured) for unit in units}

@@ -192,7 +192,8 @@ def summarise(
 
 
 def chosen(results: Iterable[RunResult]) -> list[RunResult]:
-    """One result per run: its first ok attempt, else its last attempt; order kept."""
+    """One result per run: its first ok attempt, else the first that counts, else the last; order
+    kept."""
     taken: dict[tuple[str, str], RunResult] = {}
     for result in results:
         name = result.sweep, result.run.id
@@ -201,8 +202,10 @@ def chosen(results: Iterable[RunResult]) -> list[RunResult]:
     return list(taken.values())
 
 
-def _rank(result: RunResult) -> tuple[bool, int]:
-    return (False, result.attempt) if result.counts else (True, -result.attempt)
+def _rank(result: RunResult) -> tuple[int, int]:
+    if not result.counts:
+        return 2, -result.attempt
+    return int(result.status is Status.PARTIAL), result.attempt
 
 
 def units_of_all(known: Iterable[Collection[str]]) -> tuple[str, ...]:
@@ -229,13 +232,20 @@ def _rank_of_unit(unit: str) -> bool:
     return unit != SAMPLES_PER_S
 
 
+def of_whole_windows(runs: Sequence[RunResult]) -> Sequence[RunResult]:
+    """The runs that measured a whole window, if one did; else all: logs that end early count only
+    where there is nothing better."""
+    whole = [each for each in runs if each.rates and each.status is not Status.PARTIAL]
+    return whole or runs
+
+
 def _alone(
     group: Sequence[RunResult], accelerator: str | None, sample_of: SampleOf
 ) -> tuple[CaseSummary, list[Flag]]:
     """What one case's runs say by themselves, without a base."""
     case = min(group, key=lambda each: each.run.case.sought).run.case
     runs = sorted(chosen(group), key=lambda each: each.run.repeat)
-    counted, units = of_one_unit(runs)
+    counted, units = of_one_unit(of_whole_windows(runs))
     samples = {unit: sample_of([each.rates[unit] for each in counted]) for unit in units}
     windows = [result.window for result in counted if result.window is not None]
     statuses = [result.status for result in runs]

@@ -11,10 +11,11 @@ from array import array
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 
 from dlperf_hpc.logs.interpret.linefigures import by_clock, by_printed, rate, rate_unit
-from dlperf_hpc.logs.interpret.rules import Basis, Mean, WindowRule
-from dlperf_hpc.logs.interpret.segments import NoFigure, Segment, WindowFigure, less_pauses
+from dlperf_hpc.logs.interpret.rules import WARMUP, Basis, Mean, WindowRule
+from dlperf_hpc.logs.interpret.segments import FEWEST, NoFigure, Segment, WindowFigure, less_pauses
 from dlperf_hpc.logs.scanned import (
     LogStep,
     LogSteps,
@@ -26,6 +27,9 @@ from dlperf_hpc.logs.scanned import (
     differences,
     is_rising,
 )
+
+_UNSTEADY = 0.05  # difference of the halves of a short window
+_SPREAD = 0.15  # of the times in one that begins before the warm-up is over
 
 
 def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure:
@@ -42,7 +46,23 @@ def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
         found = _behind_ramp(found, reading, segment) or found
     if not (math.isfinite(found.value) and found.value > 0):
         raise NoFigure(f"{found.value!r} {found.printed.label} is no speed")
+    if rule.short:
+        found = _steady(found)
     return _with_batch(found, segment) if found.unit is Unit.ITERATIONS_PER_S else found
+
+
+def _steady(found: WindowFigure) -> WindowFigure:
+    """The figure of a log without a whole window; NoFigure if its speed still changes."""
+    first, last, times = found.first or 0, found.last or 0, found.times()
+    early, late = times[: len(times) // 2], times[len(times) // 2 :]
+    if len(times) < FEWEST:
+        raise NoFigure("the lines say nothing of single iterations", expected=True)
+    ramps = first < WARMUP and max(times) - min(times) > _SPREAD * fmean(times)
+    if ramps or abs(fmean(early) / fmean(late) - 1) > _UNSTEADY:
+        raise NoFigure(f"between iterations {first} and {last} the speed is not steady")
+    return replace(
+        found, rule=replace(found.rule, name=f"{found.rule.basis.value}[{first}:{last}]")
+    )
 
 
 def _behind_ramp(found: WindowFigure, reading: Reading, segment: Segment) -> WindowFigure | None:

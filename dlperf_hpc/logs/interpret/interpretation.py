@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dlperf_hpc.logs.interpret import segments, throughput
@@ -14,6 +14,7 @@ from dlperf_hpc.logs.interpret.rules import Basis, By, WindowRule
 from dlperf_hpc.logs.interpret.throughput import Converted, MissingFact, ResolvedSettings
 from dlperf_hpc.logs.scan.launchers import CONTAINER
 from dlperf_hpc.logs.scanned import (
+    Counter,
     Fact,
     Reading,
     ScannedFile,
@@ -77,9 +78,14 @@ class _Outcome:
     warnings: tuple[str, ...] = ()
 
     @property
+    def is_steady(self) -> bool:
+        """Whether the log holds a steady speed, though no whole window."""
+        return self.measured is not None and self.measured.figure.rule.short
+
+    @property
     def end_line(self) -> int | None:
         """The last line of a complete window; None without one."""
-        if self.measured is None or self.measured.figure.lacking:
+        if self.measured is None or self.measured.figure.lacking or self.short:
             return None
         return self.measured.figure.end_line
 
@@ -196,7 +202,8 @@ class _RunOfLog:
             facts={**values, **({NCCL: self.scanned.nccl} if self.scanned.nccl else {})},
             warnings=tuple(filter(None, dict.fromkeys(warnings))),
             external=window,
-            whole=bool(behind) and ended.status in FROM_OUTSIDE,
+            whole=(bool(behind) and ended.status in FROM_OUTSIDE)
+            or (ended.decided_by == WINDOW and outcome.is_steady),
             decided_by=ended.decided_by,
             cause=ended.cause,
         )
@@ -231,18 +238,20 @@ class _RunOfLog:
         reasons: list[str] = []
         expected: list[str] = []
         short = False
-        for rule in self.rule.tries:
+        tries = [(rule, False) for rule in self.rule.tries]
+        for rule, without_batch in tries:
             try:
                 found = figure(rule, self.reading, self.segment)
                 short = short or bool(found.lacking)
-                measured = _Measured(found, self._speed(found, values))
+                measured = _Measured(found, self._speed(found, values, without_batch))
             except (segments.NoFigure, MissingFact) as error:
+                if isinstance(error, MissingFact) and found.unit is Unit.ITERATIONS_PER_S:
+                    tries.append((rule, True))  # behind all others
                 short = short or getattr(error, "short", False)
                 (expected if getattr(error, "expected", False) else reasons).append(str(error))
                 continue
             if not found.lacking:
-                warnings = [f"{reason}: {rule.name} is used" for reason in dict.fromkeys(reasons)]
-                return _Outcome(measured, warnings=(*warnings, *found.warnings))
+                return _complete(measured, dict.fromkeys(reasons))
             partial = partial or measured
             reasons.append(found.lacking)
         reason = "; ".join(dict.fromkeys(reasons or expected))
@@ -250,9 +259,16 @@ class _RunOfLog:
             reason = f"{no_speed(self.reading.format)}: {reason}"
         return _Outcome(partial, reason, short)
 
-    def _speed(self, found: segments.WindowFigure, values: Mapping[str, Any]) -> Converted:
+    def _speed(
+        self, found: segments.WindowFigure, values: Mapping[str, Any], without_batch: bool
+    ) -> Converted:
         """The figure over all devices. NoFigure if it is no speed, or rests on an assumption which
-        the same lines contradict."""
+        the same lines contradict. ``without_batch``: iterations/s, in a unit that is named after
+        the topology, so that those of different ones are not compared."""
+        if without_batch:
+            one = throughput.converted(found, {"global_batch": 1}, Counter.OPTIMIZER_STEPS, 1)
+            unit = f"iterations/s on {throughput.topology_of(values)[0]}"
+            return replace(one, unit=Unit.OWN, name=unit)
         speed = throughput.converted(found, values, self.reading.counter, self.segment.ranks)
         if not (math.isfinite(speed.value) and speed.value > 0):
             raise segments.NoFigure(f"{speed.value!r} {speed.label} is no speed")
@@ -412,6 +428,16 @@ class _RunOfLog:
             check = throughput.by_other_reading(found, self.segment, reading, values)
             if check is not None:
                 yield f"{reading.format} lines by {check[0].value}", *check
+
+
+def _complete(measured: _Measured, why: Iterable[str]) -> _Outcome:
+    """What a window gives, with the reasons why no better one was taken."""
+    found, used = measured.figure, f"{measured.figure.rule.name} is used"
+    if measured.speed.unit is Unit.OWN and found.unit is Unit.ITERATIONS_PER_S:
+        used = f"{found.rule.name} is used, in iterations/s"
+    if found.rule.short:
+        return _Outcome(measured, f"{'; '.join(why)}: {used}", True, found.warnings)
+    return _Outcome(measured, warnings=(*[f"{reason}: {used}" for reason in why], *found.warnings))
 
 
 def _without_samples(measured: _Measured) -> Iterator[str]:

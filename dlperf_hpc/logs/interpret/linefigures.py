@@ -392,13 +392,16 @@ def _running(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
     warning, inside = "", range(ends[window.first], ends[window.last])
     within = [each for each in segment.pauses if each.printed and each.after in inside]
     in_seconds = rate_unit(reading.printed) is Unit.ITERATIONS_PER_S and len(points.begins) == 1
+    span = slice(window.first, window.last + 1)
     if in_seconds and within and None not in [each.seconds for each in within]:
-        span = slice(window.first, window.last + 1)
         net = less_pauses(within, ends[span], differences(points.seconds[span]))
         seconds, warning = math.fsum(net.spent), net.warning
     elif within:
         warning = f"the time of the printed means holds the time of {within[0].what}s too"
     found = _timed(rule, reading, window, ends, (covered, seconds), steps)
+    if rule.short and len(points.begins) == 1:
+        each = map(truediv, differences(points.seconds[span]), differences(ends[span]))
+        found = replace(found, times=functools.partial(tuple, tuple(each)))
     return replace(found, warnings=(*found.warnings, *filter(None, [warning])))
 
 

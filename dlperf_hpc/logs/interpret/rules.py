@@ -48,7 +48,8 @@ class WindowRule:
     ``formats``: lines of these alone (none named: of any).
     ``per_node``: one process per node prints. ``fine``: stamps of whole seconds will not do, unless
     the window is long enough for these. ``nearest``: if nothing is printed inside the window,
-    the next that is printed will do. ``tries`` are what a rule with alternatives consists of.
+    the next that is printed will do. ``short``: the log ends before the window does, and what it
+    holds of a steady speed will do. ``tries`` are what a rule with alternatives consists of.
     """
 
     name: str
@@ -64,6 +65,7 @@ class WindowRule:
     per_node: bool = False
     nearest: bool = False
     fine: bool = False
+    short: bool = False
     formats: tuple[str, ...] = ()
     alternatives: tuple[WindowRule, ...] = ()
 
@@ -108,6 +110,13 @@ def _default(w: int, n: int) -> WindowRule:
     return replace(_nearest("clock", _clock(w, n)), alternatives=(printed, total))
 
 
+def _of_others(w: int, n: int) -> WindowRule:
+    """The default for a log of which nobody can make a longer one."""
+    made = _default(w, n)
+    short = [replace(each, short=True) for each in (_clock(w, n), _printed(w, n))]
+    return replace(made, alternatives=(*made.alternatives, *short))
+
+
 def of_program(w: int, n: int) -> WindowRule:
     """The default for a program that ran under a supervisor of ours: its own stamps, unless they
     are coarse, go before the arrival of its lines, and that before coarse stamps and its figures.
@@ -128,10 +137,10 @@ class _Named:
 
 _NAMED: Mapping[str, _Named] = {
     DEFAULT: _Named(
-        _default,
+        _of_others,
         "the clock between iterations 20 and 120; if lines are too far apart, between the next two "
         "that hold 100 iterations; without usable stamps printed[20:120]; where the program ended "
-        "before, its own total",
+        "before, its own total, else, with a warning, what the log holds, if its speed is steady",
     ),
     "deepspeed-logs": _Named(
         lambda w, n: replace(_lines(max(0, w - 2), w + n), need=max(1, w + n - 2)),

@@ -52,6 +52,7 @@ SPAN = 0.5
 UNSURE = "?"
 """What the digest of a window begins with that other runs may have as well."""
 
+FEWEST = 4  # intervals between lines of a window in a log that has no whole one
 _CLOCK_STEP_S = 1.0  # by which the difference of two clocks of whole seconds may be off
 _FAR = 6.0  # median deviations from the usual time: longer is no noise
 _UNEVEN = 0.02  # of a window: what such intervals have more is said
@@ -450,6 +451,8 @@ def window_of_iterations(rule: WindowRule, numbers: Sequence[int], segment: Segm
     """Where the window begins and ends among the rising ``numbers`` that are printed."""
     first, last = rule.first or 0, rule.last or 0
     begin, end = bisect_left(numbers, first), bisect_right(numbers, last) - 1
+    if rule.short:
+        return _short_window(numbers, first + segment.after)
     if not numbers or numbers[-1] < last:
         reached = f"the log ends at iteration {numbers[-1]}" if numbers else "the log has no lines"
         lacking = f"{reached}, the window lies between {first} and {last}"
@@ -465,6 +468,14 @@ def window_of_iterations(rule: WindowRule, numbers: Sequence[int], segment: Segm
     if not rule.nearest:
         raise NoFigure(what)
     return _next_window(numbers, max(first, segment.after + first), last - first, what)
+
+
+def _short_window(numbers: Sequence[int], first: int) -> WindowRows:
+    """All behind ``first``, or, where that is not enough, all but the first third."""
+    for begin in (bisect_left(numbers, first), max(1, len(numbers) // 3)):
+        if len(numbers) - begin > FEWEST:
+            return WindowRows(begin, len(numbers) - 1)
+    raise NoFigure(f"there are {len(numbers)} lines", expected=True)
 
 
 def _next_window(numbers: Sequence[int], first: int, length: int, what: str) -> WindowRows:

@@ -58,6 +58,8 @@ _TASK_BYTES = 1 << 23  # small files go to a worker in one task, as many as this
 _KEPT_BYTES = 64 << 20  # of freed memory that a process does not give back
 _AHEAD = 4  # tasks per worker that are given out, or done and not yet asked for
 
+_FEWEST_STEPS = 5  # that show a training in a file of an unknown program
+
 _Found = tuple[ScannedFile, bytes]  # and as the cache keeps it
 
 OwnFormat = tuple[str, "ReadTable"]
@@ -92,9 +94,25 @@ def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedF
     if own is not None and any(each.format == own.name for each in found.readings):
         kept = (own.name, OUR_OWN)
         found = replace(found, readings=tuple(r for r in found.readings if r.format in kept))
+    if not found.readings:
+        found = _by_names(found, source)
     program = "" if found.readings else ", ".join(programs_in(beginning(source, HEAD_BYTES)))
     notes = (*found.notes, *(Note(0, text) for text in errors))
     return replace(found, program=program, notes=notes)
+
+
+def _by_names(found: ScannedFile, source: Source) -> ScannedFile:
+    """A file in no known format, with what the names of its figures say, if that is a speed."""
+    from dlperf_hpc.logs.named import NAMED, READ_BYTES
+    from dlperf_hpc.logs.scan.scanner import Scanner
+
+    with contextlib.suppress(LogError):
+        head = beginning(source, READ_BYTES)
+        named = Scanner([NAMED]).scan(source.name, source.size, [bytes(head)])
+        if named.readings and len(named.readings[0].steps) >= _FEWEST_STEPS:
+            notes = (*found.notes, *named.notes)
+            return replace(found, readings=named.readings, facts=named.facts, notes=notes)
+    return found
 
 
 def _format(own_format: OwnFormat | None) -> Format | None:

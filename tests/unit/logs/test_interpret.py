@@ -105,13 +105,14 @@ def test_without_either_the_total_counts() -> None:
     assert (window(result).basis, result.samples_per_s) == ("total", 900.0)
 
 
-def test_a_short_program_that_ended_has_its_total_a_cut_one_nothing() -> None:
+def test_a_short_program_that_ended_has_its_total_a_cut_one_what_it_held() -> None:
     whole = one(scanned(log(60, totals=[Total(70, "train_speed", 900.0)])))
     assert (whole.status, whole.samples_per_s, window(whole).basis) == (Status.OK, 900.0, "total")
     assert "ends at iteration 60" in whole.warnings[0]
     cut = one(scanned(log(60), cut=True))
-    assert (cut.status, cut.samples_per_s) == (Status.PARTIAL, None)
-    assert cut.reason.endswith("between 20 and 120 (the file is cut within its last line)")
+    assert cut.status is Status.PARTIAL and cut.samples_per_s == pytest.approx(SPEED)
+    ends = "between 20 and 120: clock[20:60] is used (the file is cut within its last line)"
+    assert cut.reason.endswith(ends)
     assert (window(cut).first, window(cut).last) == (20, 60)
 
 
@@ -206,8 +207,10 @@ def test_a_missing_fact_is_named_with_its_option(missing: str, option: str) -> N
     named = [fact for fact in NAME if fact.name != missing]
     result = one(scanned(reading(steps(range(1, 131), stamp=clock))), named=named)
     if option:
-        assert (result.samples_per_s, result.external, result.status) == (None, None, Status.OK)
-        assert result.reason == f"the batch size per device ({option}) is not known"
+        assert (result.samples_per_s, result.status) == (None, Status.OK)
+        assert dict(result.rates) == {"iterations/s on 2n8g": pytest.approx(2.0)}
+        why = f"the batch size per device ({option}) is not known: clock[20:120] is used"
+        assert result.warnings == (f"{why}, in iterations/s",)
     else:
         assert result.samples_per_s == pytest.approx(SPEED)
 
@@ -278,10 +281,13 @@ def test_totals_in_tokens_are_held_against_lines_in_tokens() -> None:
     assert "total-and-lines-differ" in {flag.name for flag in of_external([window(result)])}
 
 
-def test_a_window_in_tokens_that_is_cut_has_no_number() -> None:
+def test_a_window_in_tokens_that_is_cut_has_what_it_held_by_the_default_alone() -> None:
     lines = steps(range(1, 101), printed=lambda n: 131_072.0)
-    result = one(scanned(reading(lines, printed=Printed(Unit.TOKENS_PER_S))))
-    assert (result.status, dict(result.rates)) == (Status.PARTIAL, {})
+    file = scanned(reading(lines, printed=Printed(Unit.TOKENS_PER_S)))
+    result = one(file)
+    assert (result.status, dict(result.rates)) == (Status.PARTIAL, {"tokens/s": 131_072.0})
+    named = one(file, text="printed[20:120]")
+    assert (named.status, dict(named.rates)) == (Status.PARTIAL, {})
 
 
 def test_a_missing_batch_size_leaves_what_needs_none() -> None:

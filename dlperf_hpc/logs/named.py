@@ -1,0 +1,153 @@
+r"""Programs that no format knows, by the words of their lines.
+
+``Epoch 1 Step [20/756] Loss: 3.65``, ``step=100 loss=2.1 tokens_per_sec=51234``,
+``{"iter": 100, "loss": 2.1, "samples/s": 512.3}``: a line counts if it names the number of an
+iteration and a loss, and no evaluation. The speed is the number before a unit (``512.3
+images/sec``) or behind its name (``tokens/s: 51234``, ``step_time: 120 ms``), the clock the stamp
+in the line. A number without a name is nothing, nor is a time without a unit.
+
+Over what a figure is taken such a line does not say: samples/s and tokens/s are those of a process,
+so that several devices give none, and tokens are not taken for those of whole sequences. Of a
+number that begins anew with each epoch the first epoch is read. A batch is taken from the lines
+before (``batch_size=32``), unless gradients are accumulated: the number may count either step.
+"""
+
+from __future__ import annotations
+
+import re
+
+from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.lineparts import CLOCKS, DECIMAL, without_commas
+from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
+
+READ_BYTES = 1 << 23
+"""As much of a file's beginning is read."""
+
+_LONGEST = 2000  # characters of a line that are looked at
+_EQUALS = r"['\")\]]{0,3} {0,3}[:=] {0,8}['\"\[(]? {0,8}"  # between a name and its number
+_IS = _EQUALS.replace("[:=]", "[:=#]?")
+_VALUE = rf"(?P<value>{DECIMAL}|[0-9]{{1,3}}(?:,[0-9]{{3}})+(?:\.[0-9]+)?)(?P<power>[KkM]?)"
+_BEFORE, _BEHIND = r"(?<![0-9.,\w-])", r"(?![0-9.,:/%]*[0-9])"  # a number, that it is whole
+_ONE = r"(?:gpu|device)"
+_PER_S = rf"(?: ?/ ?|_?per_?| per )(?P<one>{_ONE}(?:/|_per_| per ))?s(?:ec(?:ond)?s?)?(?![a-z])"
+_STEP = r"(?:step|iter(?:ation)?|batch|it)"
+_TIME = rf"(?<![a-z])(?:{_STEP}[_ ]time|time[_ /](?:per[_ ])?{_STEP}|dt)"
+
+
+def _patterns(*texts: str) -> tuple[re.Pattern[str], ...]:
+    return tuple(re.compile(text, re.IGNORECASE) for text in texts)
+
+
+def _rate(words: str) -> tuple[re.Pattern[str], ...]:
+    name = rf"(?:{words})(?:e?s)?{_PER_S}"
+    named = rf"{name}(?P<each>[/_ ](?:per[/_ ])?{_ONE})?"
+    return _patterns(
+        rf"(?<![a-z]){named}{_EQUALS}{_VALUE}{_BEHIND}",
+        rf"{_BEFORE}{_VALUE} ?{name}(?!['\")\]]{{0,3}} {{0,3}}[:=]| {{1,3}}[0-9])",
+        rf"(?:^|[^0-9. ] {{0,3}})(?<![a-z]){named} {{1,8}}{_VALUE}{_BEHIND}",
+    )
+
+
+def _time(unit: str) -> tuple[re.Pattern[str], ...]:
+    named = rf"{_TIME}(?:{_IS}{_VALUE} ?{unit}(?![a-z/]))"
+    return _patterns(named, rf"{_BEFORE}{_VALUE} ?{unit} ?(?:/|per) ?{_STEP}(?![a-z])")
+
+
+SPEEDS = (
+    (Unit.SAMPLES_PER_S, 1.0, _rate("sample|image|img|example|sequence|seq|sentence|utterance")),
+    (Unit.UNPADDED_TOKENS_PER_S, 1.0, _rate("token|tok")),
+    (Unit.ITERATIONS_PER_S, 1.0, _rate("it|iter|iteration|step|batch|update")),
+    (Unit.S_PER_ITERATION, 1e-3, _time("m(?:illi)?s(?:ec(?:ond)?s?)?")),
+    (Unit.S_PER_ITERATION, 1.0, _time("s(?:ec(?:ond)?s?)?")),
+)
+"""The units of speed, what a figure is in them, and where it stands: the first that a line has."""
+
+_COUNTERS = _patterns(
+    rf"(?<![a-z])(?:global_?step|num_updates|current_steps?){_IS}(?P<done>[0-9]{{1,12}}){_BEHIND}",
+    rf"(?<![a-z_]){_STEP}s?{_IS}(?P<done>[0-9]{{1,12}})(?: ?(?:/|of) ?[0-9]{{1,12}})?"
+    r"(?![0-9.,:%]*[0-9])",
+)
+_EPOCH, _LOSS, _EVALUATION, _BATCH, _ACCUMULATION = _patterns(
+    rf"(?<![a-z_])epoch{_IS}(?P<epoch>[0-9]{{1,9}})(?![0-9.]*[0-9])",
+    rf"loss(?:es)?(?:[_/][a-z]{{1,20}})?{_IS}(?P<loss>{DECIMAL})",
+    r"(?<![a-z])(?:val(?:id(?:ation|ating)?)?|eval(?:uation|uating)?|test(?:ing)?)(?![a-z])",
+    r"(?<![a-z_])(?:(?:per_device_)?train_|micro_)?batch[_ ]?size(?:_per_gpu)?[:= '\"]{1,5}"
+    rf"(?P<batch>[0-9]{{1,9}}){_BEHIND}",
+    r"accum(?:ulation|ulate)?(?:_(?:steps|iter|grad_batches))?[:= '\"]{1,5}0*(?:[2-9]|1[0-9])",
+)
+
+
+def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    text = line.text[:_LONGEST]
+    counter = next(filter(None, (each.search(text) for each in _COUNTERS)), None)
+    loss, epoch = _LOSS.search(text), _EPOCH.search(text)
+    if not builder.steps:
+        _read_batch(line, builder, text)
+    if _EVALUATION.search(text):
+        if builder.steps:
+            builder.pause(line, "evaluation")
+    elif counter and loss and "%|" not in text:
+        done = int(counter["done"])
+        if epoch is None or _goes_on(line, builder, epoch["epoch"], done):
+            _read_step(line, builder, text, done, loss["loss"])
+
+
+def _read_batch(line: Line, builder: ReadingBuilder, text: str) -> None:
+    """The batch of one device and iteration, as far as the line says it."""
+    if _ACCUMULATION.search(text):
+        builder.state["accumulates"] = True
+    if match := _BATCH.search(text):
+        builder.hold(line, "batch_size", match["batch"])
+    if builder.state.get("accumulates"):
+        builder.state.pop("held", None)
+
+
+def _goes_on(line: Line, builder: ReadingBuilder, epoch: str, done: int) -> bool:
+    """Whether a number goes on over epochs, or a line is of the first one."""
+    last = builder.last_step()
+    if last and done > last.iteration and epoch != builder.state.get("epoch"):
+        builder.state["epoch"] = epoch
+    return not builder.later_epoch(line, epoch)
+
+
+def _read_step(line: Line, builder: ReadingBuilder, text: str, done: int, loss: str) -> None:
+    printed, stamp, name = _figure(line, builder, text), None, "full"
+    for name in (builder.state["clock"],) if "clock" in builder.state else ("full", "month_day"):
+        stamp = CLOCKS[name].first(text)
+        if stamp is not None:
+            builder.state["clock"] = name
+            break
+    if printed is not None or stamp is not None:
+        builder.release_held()
+        stamps = CLOCKS[name].stamps
+        builder.step(line, done, stamp=stamp, stamps=stamps, printed=printed, loss=loss)
+
+
+def _figure(line: Line, builder: ReadingBuilder, text: str) -> float | None:
+    """The line's speed, in the unit of the first line that has one."""
+    for number, (unit, scale, patterns) in enumerate(SPEEDS):
+        if builder.state.get("speed", number) != number:
+            continue
+        match = next(filter(None, (each.search(text) for each in patterns)), None)
+        if match is None:
+            continue
+        groups = match.groupdict()
+        if "speed" not in builder.state:
+            builder.state["speed"] = number
+            scope = Scope.DEVICE if groups.get("one") or groups.get("each") else Scope.PROCESS
+            builder.printed = Printed(unit, scope)
+            why = f"the printed speed is known by its name alone: {match[0][:40]!r}"
+            builder.note(line, why, partly=True)
+        power = {"k": 1e3, "m": 1e6}.get(groups["power"].lower(), 1.0)
+        return float(without_commas(groups["value"])) * power * scale
+    return None
+
+
+NAMED = Format(
+    name="named",
+    title="other programs, by the names of their figures",
+    evidence=Evidence.QUOTED,
+    source="",
+    literals=("tep", "ter", "atch", "pdate", "it=", "ccum", "val", "Val", "VAL", "est", "EST"),
+    own=(LinePattern(take=_read),),
+)

@@ -1,0 +1,139 @@
+"""Programs in no known format: a speed by its name beside an iteration and a loss, or none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dlperf_hpc.logs.interpret.interpretation import Interpretation, interpret
+from dlperf_hpc.logs.interpret.rules import rule
+from dlperf_hpc.logs.scan.search import scan_source
+from dlperf_hpc.logs.scan.sources import Source
+from dlperf_hpc.model.result import RunResult
+
+ONE = {"nodes": 1, "gpus_per_node": 1}
+EIGHT = {"nodes": 1, "gpus_per_node": 8}
+ITERATIONS = "iterations/s on 1n1g"
+
+
+def read(tmp_path: Path, text: str, stated: Mapping[str, Any]) -> Interpretation:
+    path = tmp_path / "a.log"
+    path.write_text(text)
+    file = scan_source(Source(str(path), len(text)))
+    return interpret(file, (), (), stated, rule("default"))
+
+
+def lines_of(line: str | Callable[[int], str], last: int = 130, before: str = "") -> str:
+    form = line if callable(line) else lambda n: line.format(n=n, decimal=n % 10)
+    return before + "".join(f"{form(n)}\n" for n in range(1, last + 1))
+
+
+def one(tmp_path: Path, text: str, stated: Mapping[str, Any] = ONE) -> RunResult:
+    (result,) = read(tmp_path, text, stated).results
+    return result
+
+
+@pytest.mark.parametrize(
+    ("line", "rates"),
+    [
+        ("step={n} loss=2.{n} tokens_per_sec=51,234 lr=1e-3", {"tokens/s": 51234.0}),
+        ('{{"iter": {n}, "loss": 2.5, "samples/s": 512.5}}', {"samples/s": 512.5}),
+        ("Epoch 1 Batch {n}/500: train_loss 0.3, 96.0 imgs/sec", {"samples/s": 96.0}),
+        ("iter {n}: loss 2.3, tok/s 1.5K, mfu 0.3", {"tokens/s": 1500.0}),
+        ("Iteration {n} | loss: 2.3 | throughput 250 examples per second |", {"samples/s": 250.0}),
+        ("[{n}] global_step: {n}, loss: 2, speed: 4.0 it/s", {ITERATIONS: 4.0}),
+        ("step {n} loss 1.5 step_time: 250ms", {ITERATIONS: 4.0}),
+        ("step {n} loss 1.5 (0.5 s/step)", {ITERATIONS: 2.0}),
+    ],
+)
+def test_a_speed_is_known_by_its_name(
+    tmp_path: Path, line: str, rates: Mapping[str, float]
+) -> None:
+    result = one(tmp_path, lines_of(line))
+    assert dict(result.rates) == pytest.approx(rates)
+    assert any("is known by its name alone" in warning for warning in result.warnings)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "iter {n} loss 2.3 tokens/s 5101 0.33",  # before or behind the name?
+        "iter {n} loss 2.3 time 0.25",  # of what unit?
+        "iter {n} loss 2.3 elapsed 0.25s",  # since when?
+        "iter {n} 96 imgs/s",  # who trains?
+        "loss 2.3 96 imgs/s",  # at which iteration?
+        "val step {n} loss 2.3 96 imgs/s",
+        "step {n} eval_loss 2.3 96 imgs/s",
+        "  5%|5   | {n}/200 [00:05<01:35, 1.98it/s, step={n}, loss=2.3]",  # a bar's is no mean
+        "request {n}: 96 tokens/s",
+    ],
+)
+def test_what_is_not_said_plainly_is_no_speed(tmp_path: Path, line: str) -> None:
+    found = read(tmp_path, lines_of(line), ONE)
+    assert not [result.rates for result in found.results if result.rates]
+
+
+def stamped(n: int) -> str:
+    seconds = 2 * n
+    clock = f"2026-01-05 10:{seconds // 60:02}:{seconds % 60:02},500"
+    return f"{clock} INFO Epoch [1/9] Step [{n}/300] Loss: 2.5"
+
+
+def test_the_clock_is_that_of_the_lines(tmp_path: Path) -> None:
+    result = one(tmp_path, lines_of(stamped))
+    assert dict(result.rates) == {ITERATIONS: pytest.approx(0.5)}
+    with_batch = one(tmp_path, lines_of(stamped, before="batch_size: 16\n"))
+    assert dict(with_batch.rates) == {"samples/s": pytest.approx(8.0)}
+    assert "no gradient accumulation is stated: 1 is taken (--accumulation)" in with_batch.warnings
+
+
+def test_a_batch_beside_an_accumulation_is_not_taken(tmp_path: Path) -> None:
+    """The number may count micro-steps, or optimizer steps."""
+    for before in (
+        "Namespace(batch_size=16, gradient_accumulation_steps=4)\n",
+        "grad_accum: 8\nbatch_size: 16\n",
+        "batch_size: 16\naccumulate_grad_batches=10\n",
+    ):
+        result = one(tmp_path, lines_of(stamped, before=before))
+        assert dict(result.rates) == {ITERATIONS: pytest.approx(0.5)}
+
+
+def test_an_evaluation_is_not_in_the_speed(tmp_path: Path) -> None:
+    def line(n: int) -> str:
+        seconds = 2 * n + 30 * (n > 60)
+        clock = f"2026-01-05 10:{seconds // 60:02}:{seconds % 60:02}"
+        return f"{clock} step {n} loss 2.5" + "\nValidation: acc 0.7" * (n == 60)
+
+    result = one(tmp_path, lines_of(line))
+    assert dict(result.rates) == {ITERATIONS: pytest.approx(0.5)}
+    assert any("for unknown times of evaluation (once)" in each for each in result.warnings)
+
+
+def test_a_speed_of_an_unknown_part_of_several_devices_is_none(tmp_path: Path) -> None:
+    text = lines_of("step={n} loss=2.5 tokens_per_sec=512")
+    result = one(tmp_path, text, EIGHT)
+    assert dict(result.rates) == {}
+    assert "the printed speed is of one process" in result.reason
+    each = one(tmp_path, lines_of("step={n} loss=2.5 tokens/s/gpu=512"), EIGHT)
+    assert dict(each.rates) == {"tokens/s": pytest.approx(4096.0)}
+
+
+def test_of_numbers_that_begin_anew_the_first_epoch_is_read(tmp_path: Path) -> None:
+    def line(n: int) -> str:
+        return f"epoch {n // 130} step {n % 130} loss 2.5 {96 if n < 130 else 48}.0 imgs/s"
+
+    anew = one(tmp_path, lines_of(line, 259))
+    assert anew.external is not None and anew.external.last == 120
+    assert dict(anew.rates) == {"samples/s": pytest.approx(96.0)}
+    going_on = one(
+        tmp_path,
+        lines_of("epoch {n[0]} step {n} loss 2.5 96.0 imgs/s".replace("{n[0]}", "{decimal}")),
+    )
+    assert dict(going_on.rates) == {"samples/s": pytest.approx(96.0)}
+
+
+def test_few_lines_make_no_run_of_a_file(tmp_path: Path) -> None:
+    assert not read(tmp_path, lines_of("step {n} loss 2.5 96 imgs/s", 4), ONE).results
