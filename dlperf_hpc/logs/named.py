@@ -1,15 +1,12 @@
 r"""Programs that no format knows, by the words of their lines.
 
-``Epoch 1 Step [20/756] Loss: 3.65``, ``step=100 loss=2.1 tokens_per_sec=51234``,
-``{"iter": 100, "loss": 2.1, "samples/s": 512.3}``: a line counts if it names the number of an
-iteration and a loss, and no evaluation. The speed is the number before a unit (``512.3
-images/sec``) or behind its name (``tokens/s: 51234``, ``step_time: 120 ms``), the clock the stamp
-in the line. A number without a name is nothing, nor is a time without a unit.
-
-Over what a figure is taken such a line does not say: samples/s and tokens/s are those of a process,
-so that several devices give none, and tokens are not taken for those of whole sequences. Of a
-number that begins anew with each epoch the first epoch is read. A batch is taken from the lines
-before (``batch_size=32``), unless gradients are accumulated: the number may count either step.
+``Epoch 1 Step [20/756] Loss: 3.65``, ``{"iter": 100, "loss": 2.1, "tokens/s": 5123}``: a line
+counts if it names an iteration's number and a loss, and no evaluation. The speed is the number
+before a unit (``51.2 images/sec``) or behind its name (``step_time: 120 ms``), the clock the stamp
+in the line. Samples/s and tokens/s are taken for those of one process, tokens not for those of
+whole sequences. Of a number that begins anew with each epoch the first epoch is read. The batch is
+that of a line before (``batch_size=32``), unless gradients are accumulated: which steps the number
+counts is not known.
 """
 
 from __future__ import annotations
@@ -77,12 +74,17 @@ _EPOCH, _LOSS, _EVALUATION, _BATCH, _ACCUMULATION = _patterns(
 )
 
 
+def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> re.Match[str] | None:
+    return next(filter(None, (each.search(text) for each in patterns)), None)
+
+
 def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    text = line.text[:_LONGEST]
-    counter = next(filter(None, (each.search(text) for each in _COUNTERS)), None)
-    loss, epoch = _LOSS.search(text), _EPOCH.search(text)
+    text, state = line.text[:_LONGEST], builder.state
+    counter, loss, epoch = _first(_COUNTERS, text), _LOSS.search(text), _EPOCH.search(text)
     if not builder.steps:
-        _read_batch(line, builder, text)
+        state["accumulates"] = state.get("accumulates") or _ACCUMULATION.search(text)
+        if batch := _BATCH.search(text):
+            builder.hold(line, "batch_size", batch["batch"])
     if _EVALUATION.search(text):
         if builder.steps:
             builder.pause(line, "evaluation")
@@ -90,16 +92,6 @@ def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         done = int(counter["done"])
         if epoch is None or _goes_on(line, builder, epoch["epoch"], done):
             _read_step(line, builder, text, done, loss["loss"])
-
-
-def _read_batch(line: Line, builder: ReadingBuilder, text: str) -> None:
-    """The batch of one device and iteration, as far as the line says it."""
-    if _ACCUMULATION.search(text):
-        builder.state["accumulates"] = True
-    if match := _BATCH.search(text):
-        builder.hold(line, "batch_size", match["batch"])
-    if builder.state.get("accumulates"):
-        builder.state.pop("held", None)
 
 
 def _goes_on(line: Line, builder: ReadingBuilder, epoch: str, done: int) -> bool:
@@ -111,35 +103,35 @@ def _goes_on(line: Line, builder: ReadingBuilder, epoch: str, done: int) -> bool
 
 
 def _read_step(line: Line, builder: ReadingBuilder, text: str, done: int, loss: str) -> None:
-    printed, stamp, name = _figure(line, builder, text), None, "full"
-    for name in (builder.state["clock"],) if "clock" in builder.state else ("full", "month_day"):
-        stamp = CLOCKS[name].first(text)
+    printed, stamp, state = _figure(line, builder, text), None, builder.state
+    for name in [state["clock"]] if "clock" in state else ["full", "month_day"]:
+        stamp = CLOCKS[name].first(text) if stamp is None else stamp
         if stamp is not None:
-            builder.state["clock"] = name
-            break
-    if printed is not None or stamp is not None:
+            state.setdefault("clock", name)
+    if printed is None and stamp is None:
+        return
+    if not state.get("accumulates"):
         builder.release_held()
-        stamps = CLOCKS[name].stamps
-        builder.step(line, done, stamp=stamp, stamps=stamps, printed=printed, loss=loss)
+    stamps = CLOCKS[state.get("clock", "full")].stamps
+    builder.step(line, done, stamp=stamp, stamps=stamps, printed=printed, loss=loss)
 
 
 def _figure(line: Line, builder: ReadingBuilder, text: str) -> float | None:
     """The line's speed, in the unit of the first line that has one."""
-    for number, (unit, scale, patterns) in enumerate(SPEEDS):
-        if builder.state.get("speed", number) != number:
-            continue
-        match = next(filter(None, (each.search(text) for each in patterns)), None)
+    known = builder.state.get("speed")
+    for speed in [known] if known else SPEEDS:
+        match = _first(speed[2], text)
         if match is None:
             continue
         groups = match.groupdict()
-        if "speed" not in builder.state:
-            builder.state["speed"] = number
+        if not known:
+            builder.state["speed"] = speed
             scope = Scope.DEVICE if groups.get("one") or groups.get("each") else Scope.PROCESS
-            builder.printed = Printed(unit, scope)
+            builder.printed = Printed(speed[0], scope)
             why = f"the printed speed is known by its name alone: {match[0][:40]!r}"
             builder.note(line, why, partly=True)
         power = {"k": 1e3, "m": 1e6}.get(groups["power"].lower(), 1.0)
-        return float(without_commas(groups["value"])) * power * scale
+        return float(without_commas(groups["value"])) * power * speed[1]
     return None
 
 

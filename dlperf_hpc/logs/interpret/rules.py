@@ -110,7 +110,7 @@ def _default(w: int, n: int) -> WindowRule:
     return replace(_nearest("clock", _clock(w, n)), alternatives=(printed, total))
 
 
-def _of_others(w: int, n: int) -> WindowRule:
+def _of_any_log(w: int, n: int) -> WindowRule:
     """The default for a log of which nobody can make a longer one."""
     made = _default(w, n)
     short = [replace(each, short=True) for each in (_clock(w, n), _printed(w, n))]
@@ -137,7 +137,7 @@ class _Named:
 
 _NAMED: Mapping[str, _Named] = {
     DEFAULT: _Named(
-        _of_others,
+        _of_any_log,
         "the clock between iterations 20 and 120; if lines are too far apart, between the next two "
         "that hold 100 iterations; without usable stamps printed[20:120]; where the program ended "
         "before, its own total, else, with a warning, what the log holds, if its speed is steady",

@@ -83,7 +83,11 @@ def test_formats_without_a_speed_say_what_is_there_instead() -> None:
 def test_rules_written_in_the_page_are_rules() -> None:
     for text in re.findall(r"--rule '?([a-z0-9-]+(?:\[[0-9:]+\])?)", EXTERNAL + RULES_PAGE):
         assert rule(text).name
-    assert [each.name for each in rule().tries] == ["clock[20:120]", "printed[20:120]", "total"]
+    assert [each.name for each in rule().tries[:3]] == [
+        "clock[20:120]",
+        "printed[20:120]",
+        "total",
+    ]
 
 
 # --- what the page says of statuses, names and limits
