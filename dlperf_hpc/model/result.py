@@ -434,9 +434,8 @@ class RunResult:
     Timer has both. ``launch`` is :func:`dlperf_hpc.records.layout.launch_id`. ``to_do`` is what a
     user can do about a run that does not start or end, with DIR in it for the sweep's directory.
     ``contradictions`` are those of :mod:`dlperf_hpc.records.record`. ``whole``: the window was
-    complete before the run was ended from outside, or what a short log of another program holds is
-    steady: it counts. ``sweep`` names the sweep of a run where several were read together: their
-    runs of one case are no repeats.
+    complete before the run was ended from outside, or what a short log holds is steady: it counts.
+    ``sweep`` names the sweep where several were read together: their runs are no repeats.
     ``rank_times`` are each rank's own times, or ``rank_times_missing`` says why there are none.
     ``decided_by`` and ``cause`` are those of :class:`dlperf_hpc.records.failures.Verdict`, as far
     as the reading of its lines decided."""
