@@ -273,9 +273,9 @@ class Case(_CaseNames):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain JSON values; :meth:`from_dict` reads them back."""
-        row = {each.name: getattr(self, each.name) for each in fields(self)}
+        row = {name: getattr(self, name) for name in _names(Case)}
         row.update(topology=str(self.topology), options=dict(self.options))
-        row.update(optimizer=asdict(self.optimizer), schedule=asdict(self.schedule))
+        row.update(optimizer={**vars(self.optimizer)}, schedule={**vars(self.schedule)})
         if not self.launch:  # of a back end's case nothing is told that only a program's has
             del row["launch"], row["replicas"]
         else:

@@ -200,9 +200,8 @@ def _from_json(data: Mapping[str, Any]) -> Manifest:
     for key in ("name", "token"):
         if len({getattr(array, key) for array in arrays}) < len(arrays):
             raise Misfit(f"arrays: two of them have one {key}")
-    rows = {"programs": {}, **data, "cases": dict(zip((case.id for case in cases), data["cases"]))}
     made = {
-        "rows": rows,
+        "rows": _with_ids(data, (case.id for case in cases)),
         "measure": forms.measure_of(data["measure"]),
         "limits": forms.limits_of(data["limits"]),
         "arrays": arrays,
@@ -210,6 +209,11 @@ def _from_json(data: Mapping[str, Any]) -> Manifest:
         "programs": forms.programs_of(data.get("programs", {}), cases),
     }
     return Manifest(**{**known_fields(Manifest, data), **made})
+
+
+def _with_ids(data: Mapping[str, Any], ids: Iterable[str]) -> dict[str, Any]:
+    """The manifest as its file holds it, with its cases by their ids."""
+    return {"programs": {}, **data, "cases": dict(zip(ids, data["cases"]))}
 
 
 def _named(where: str, make: Callable[[Any], _Row], row: Any) -> _Row:
@@ -296,8 +300,9 @@ def _extended(data: dict[str, Any], grown: Manifest) -> dict[str, Any]:
 
 
 def as_read(manifest: Manifest) -> Manifest:
-    """A manifest that is not on disk, as if it had been read from there."""
-    return _from_json(checks.parse(json.dumps(_to_json(manifest), allow_nan=False).encode()))
+    """A manifest that is not on disk, with the rows that its file would have."""
+    rows = _with_ids(_to_json(manifest), dict.fromkeys(run.case.id for run in manifest.runs))
+    return replace(manifest, rows=rows)
 
 
 def digest(manifest: Manifest, array: Array) -> str:
