@@ -41,7 +41,7 @@ _PIECE = 1 << 20
 _MOST_BYTES = 1 << 16  # of a file of these
 _MOST_OF_PACKAGES = 1 << 20
 _SILENT_S = 5.0
-_Note = TypeVar("_Note", "Ending", "Stop")
+_Note = TypeVar("_Note", "Ending", "Stop", "Port")
 
 
 @dataclass(frozen=True)
@@ -124,15 +124,28 @@ class Stop:
     time: str
 
 
-def leave(folder: Path, note: Ending | Stop) -> None:
-    """Leave a note in an attempt's directory for all supervisors and the epilogue; of requests, and
-    of each rank's ending, the first one stays."""
+@dataclass(frozen=True)
+class Port:
+    """A request to all to start their programs again, at the second try's port, named by the
+    supervisor of ``rank``, of whose program, or on whose node, ``taken`` was: that of the first
+    try."""
+
+    file: ClassVar[str] = "port.json"
+    port: int
+    rank: int
+    host: str
+    taken: int
+
+
+def leave(folder: Path, note: Ending | Stop | Port) -> None:
+    """Leave a note in an attempt's directory for all supervisors and the epilogue; of each request,
+    and of each rank's ending, the first one stays."""
     write_once(folder / note.file, dump_json(asdict(note)))
 
 
-def read_stop(folder: Path) -> Stop | None:
-    """The first request that the program ends, None while there is none."""
-    return _read(folder / Stop.file, Stop)
+def read(folder: Path, kind: type[_Note]) -> _Note | None:
+    """The first request of a kind (:class:`Stop` or :class:`Port`), None while there is none."""
+    return _read(folder / str(kind.file), kind)
 
 
 def note_iteration(folder: Path) -> None:

@@ -101,7 +101,7 @@ def test_the_pages_example(place: Workplace) -> None:
 
 def test_programs_that_go_wrong(place: Workplace) -> None:
     what = ["plain", "fork", "hang", "nan", "lazy", "fail", "buffer", "resume"]
-    what += ["busy", "timer"]
+    what += ["port", "busy", "timer"]
     spec = sweep_of(place, what)
     done = place.verb("sweep", spec, "--cluster", "local")
     assert done.returncode == 1, done.stdout + done.stderr
@@ -111,7 +111,7 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     }
     statuses = {name: result.status for name, result in found.items()}
     assert statuses == {
-        **dict.fromkeys(("plain", "fork", "buffer", "lazy", "timer"), Status.OK),
+        **dict.fromkeys(("plain", "fork", "buffer", "port", "lazy", "timer"), Status.OK),
         **dict.fromkeys(("hang", "nan", "fail", "busy"), Status.FAILED),
         "resume": Status.PARTIAL,
     }, {name: result.reason for name, result in found.items()}
@@ -122,8 +122,10 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     assert not found["lazy"].rates
     assert "rank 1 on" in found["fail"].reason and "ValueError: no such" in found["fail"].reason
     assert "the first iteration that the program told is 120, behind" in found["resume"].reason
-    taken = "a port that it was to listen at is taken (a rerun has another MASTER_PORT)"
+    taken = "a port that it was to listen at is taken, and at a second try, with "
     assert taken in found["busy"].reason and "Address already in use" in found["busy"].reason
+    (again,) = found["port"].warnings
+    assert re.fullmatch(r"port \d+ was taken on \S+: begun again with \d+", again)
     hung = Path(found["hang"].log).read_text(encoding="utf-8")
     assert re.search(
         r"Z 1\|   File \".*steps.py\", line \d+ in main", hung
@@ -131,6 +133,7 @@ def test_programs_that_go_wrong(place: Workplace) -> None:
     rows = runs(place, "odd")
     assert rows["plain"]["basis"] == "arrival" and rows["plain"]["check_samples_per_s"]
     assert float(rows["plain"]["factor"]) == 8  # samples of an iteration over both ranks
+    assert rows["whatport"]["basis"] == "arrival"
     assert rows["whatbuffer"]["basis"] == "printed"  # its lines came many at a time
     timed = rows["whattimer"]
     assert (timed["basis"], timed["rule"]) == ("timer", "timer[3:13]")

@@ -803,7 +803,8 @@ def _supervised(case: Any, row: Row, events: Any, place: Path) -> Any:
                 child=dolls[rank], alone=case.ranks == 1, signals=[], started=START,
                 manifest=SimpleNamespace(measure=Measure(WARMUP, WINDOW), limits=Limits()),
                 program=SimpleNamespace(read=table, stop="after-window"), folder=place,
-                output=output, limit_s=1e9, _beat=START, _heard=START,
+                output=output, limit_s=1e9, launch="1_0.0", port=0, last=True,
+                _beat=START, _heard=START,
             ))  # fmt: skip
         for at, rank, data in events:
             if all(watch._why for watch in watches):

@@ -14,6 +14,7 @@ import ctypes
 import os
 import selectors
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -24,10 +25,11 @@ from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import supervision
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.manifest import Manifest
-from dlperf_hpc.records.supervision import FAILED, HANG, WINDOW, Stop
+from dlperf_hpc.records.supervision import FAILED, HANG, WINDOW, Port, Stop
 from dlperf_hpc.sweepfile.programs import UserProgram
 from dlperf_hpc.train.measurement import Stops
-from dlperf_hpc.train.program.stdout import End, ProgramOutput, ended_badly
+from dlperf_hpc.train.program.launching import another_port
+from dlperf_hpc.train.program.stdout import End, ProgramOutput, ended_badly, names_taken_port
 from dlperf_hpc.train.watchdog import NOTICE_S
 
 _SET_PDEATHSIG, _SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
@@ -46,8 +48,8 @@ _DRAIN_S = 2.0  # for lines that are still in the pipe
 _SAME_SIGNAL_S = 1.0  # between two processes of a step that are sent one signal
 _TERMINATED = (-signal.SIGTERM, 128 + signal.SIGTERM)
 _PIECE = 1 << 16
-TIMEOUT, SIGNAL = "timeout", "signal"
-"""Why a child was ended: its time was over; by a signal from outside."""
+PORT, TIMEOUT, SIGNAL = "port", "timeout", "signal"
+"""Why a child was ended: its port was taken; its time was over; by a signal from outside."""
 
 
 def _prctl(option: int, value: int) -> None:
@@ -194,7 +196,7 @@ def _ticks(pid: int) -> int:
 class ProgramWatch:
     """Follows a child until it has ended, or is ended. ``signals`` are those that have come and
     were not heeded yet; ``started`` is when the task began (:func:`time.monotonic`); ``alone``: the
-    attempt has no other supervisor."""
+    attempt has no other supervisor; ``port`` is that of this try, ``last``: no other is tried."""
 
     child: Child
     alone: bool
@@ -205,6 +207,9 @@ class ProgramWatch:
     folder: Path
     output: ProgramOutput
     limit_s: float
+    launch: str
+    port: int
+    last: bool
     _beat: float = field(default_factory=time.monotonic)
     _seen: int | None = None
     _moves: int = 0
@@ -351,8 +356,10 @@ class ProgramWatch:
         self._obey()
 
     def _obey(self) -> None:
-        stop = supervision.read_stop(self.folder)
+        stop = supervision.read(self.folder, Stop)
         if stop is None:
+            if self._another_port_is_named():
+                self._end(PORT, "", _GRACE_OUTSIDE_S)
             return
         if stop.why == WINDOW:
             self._wished = self._wished or time.monotonic()
@@ -418,7 +425,7 @@ class ProgramWatch:
         self.output.end()
 
     def _ended(self, code: int, died: str) -> End:
-        if self._why == WINDOW:
+        if self._why in (WINDOW, PORT):
             return End(code, self._why, stopped=self._stopped)
         if self._notice is not None and (code != 0 or self._why == SIGNAL):
             return End(code, "notice", self._notice, self._notice_words)
@@ -438,9 +445,13 @@ class ProgramWatch:
         """The end of a program that nobody here ended, with an exit code that is not 0."""
         if code in _TERMINATED and self._is_signalled():
             return End(code, SIGNAL, Status.CANCELLED, self._from_outside(), consequence=True)
+        if self._port_is_taken():
+            return End(code, PORT)
         if self._was_ended_behind_window(died):
             return End(code, WINDOW, stopped=utc())
-        return ended_badly(code, self.output)
+        if self._another_port_is_named():
+            return End(code, PORT)
+        return ended_badly(code, self.output, self.port if self.last else None)
 
     def _is_signalled(self) -> bool:
         """Whether SIGTERM comes to this process too: Slurm sends it to each process of a step, in
@@ -453,11 +464,28 @@ class ProgramWatch:
     def _from_outside(self) -> str:
         return f"{self._after()}: ended from outside (SIGTERM)"
 
+    def _port_is_taken(self) -> bool:
+        """Whether this one ended because a port was taken, and another one has been named."""
+        text = self.output.text()
+        if self.last or not names_taken_port(text):
+            return False
+        if supervision.has_iteration(self.folder):
+            return False  # it was another port than that at which the ranks have met
+        other = another_port(self.launch)
+        if other is not None:
+            named = Port(other, self.output.rank, socket.gethostname(), self.port)
+            supervision.leave(self.folder, named)
+        return self._another_port_is_named()
+
+    def _another_port_is_named(self) -> bool:
+        return not self.last and supervision.read(self.folder, Port) is not None
+
     def _was_ended_behind_window(self, died: str) -> bool:
         """Whether all were to be ended behind the window when this one died, perhaps of that."""
         deadline = time.monotonic() + (0 if self.alone else 2 * _LOOK_S)
         while True:
-            stop = supervision.read_stop(self.folder)
-            if stop is not None or time.monotonic() >= deadline:
+            stop = supervision.read(self.folder, Stop)
+            known = stop is not None or self._another_port_is_named()
+            if known or time.monotonic() >= deadline:
                 return stop is not None and stop.why == WINDOW and stop.time <= died
             time.sleep(_TICK_S)

@@ -22,6 +22,7 @@ from dlperf_hpc.model.case import Case, Measure
 from dlperf_hpc.records.lines import SUPERVISED
 from dlperf_hpc.records.store import Attempt
 from dlperf_hpc.sweepfile.programs import (
+    LAUNCHERS,
     Command,
     UserProgram,
     child_argv,
@@ -36,6 +37,7 @@ _RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _EPHEMERAL = 32_768  # where Linux begins with ports that it gives away itself
 _PART = re.compile(r"([^\[\],]+)(?:\[([0-9,-]+)\]([^\[\],]*))?(?:,|$)")
 _MOST_HOSTS = 100_000
+_MOST_PORTS = 20  # that are looked at for a second try
 _DEFAULTS = {"PYTHONUNBUFFERED": "1", "PYTHONFAULTHANDLER": "1", "NO_COLOR": "1"}
 _VISIBLE = ("CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES")
 _ACCELERATORS = (*GPUS, "davinci[0-9]*", "hl[0-9]*", "accel/*")  # in /dev
@@ -168,8 +170,27 @@ def port_of(launch: str) -> int:
     return _LOWEST_PORT + number % (highest - _LOWEST_PORT)
 
 
-def task_values(attempt: Attempt, measure: Measure, place: RankInfo, python: str) -> dict[str, Any]:
-    """All placeholders of a task."""
+def another_port(launch: str) -> int | None:
+    """A port for a second try of the same launch, at which nobody on this node listens, if any."""
+    tried = (port_of(f"{launch} {number}") for number in range(2, 2 + _MOST_PORTS))
+    return next(filter(is_free, tried), None)
+
+
+def is_free(port: int) -> bool:
+    """Whether nobody on this node listens at a port."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def task_values(
+    attempt: Attempt, measure: Measure, place: RankInfo, python: str, port: int
+) -> dict[str, Any]:
+    """All placeholders of a task whose ranks meet at a port."""
     paths = attempt.paths
     return {
         **plan_values(attempt.run.case, measure, attempt.sweep, attempt.run),
@@ -181,7 +202,7 @@ def task_values(attempt: Attempt, measure: Measure, place: RankInfo, python: str
         "hosts": ",".join(place.hosts),
         "hostfile": str(paths.supervised(attempt.number) / "hosts"),
         "master_addr": place.address,
-        "master_port": port_of(attempt.launch),
+        "master_port": port,
         "scratch": str(paths.scratch(attempt.number)),
         "outdir": str(paths.output(attempt.number)),
         "python": python,
@@ -264,6 +285,12 @@ def make_directories_of(attempt: Attempt, program: UserProgram, place: RankInfo)
     if place.rank == 0:
         hosts = "".join(f"{host}\n" for host in place.hosts)
         write_atomically(paths.supervised(attempt.number) / "hosts", hosts)
+
+
+def meets(program: UserProgram, place: RankInfo) -> bool:
+    """Whether the ranks are to meet at a port of rank 0's node."""
+    several = place.size > 1 or program.launch in LAUNCHERS
+    return several and (program.launch != "once" or names(program, "master_port"))
 
 
 def names(program: UserProgram, placeholder: str) -> bool:

@@ -182,6 +182,11 @@ class ProgramOutput:
             self.last.append(self._rest.decode(errors="replace"))
             self._rest = b""
 
+    def forget(self, signs: failures.Signs) -> None:
+        """Forget the last lines and what they were signs of: another child is started."""
+        self.last.clear()
+        self.signs = signs
+
     def words(self) -> str:
         """Why it ended, as it may have said itself: its first error, else its last line."""
         said = (each.replace("\0", " ") for each in self.last)
@@ -238,13 +243,14 @@ class End:
     died: float = 0.0
 
 
-def ended_badly(code: int, output: ProgramOutput) -> End:
-    """The end of a program with a failing exit code, by its last lines."""
+def ended_badly(code: int, output: ProgramOutput, port: int | None = None) -> End:
+    """The end of a program with a failing exit code, by its last lines; ``port`` of a second
+    try."""
     text, words = output.text(), output.words()
-    row, port_is_taken = failures.found_in(text), any(sign in text for sign in _PORT_TAKEN)
+    row, port_is_taken = failures.found_in(text), names_taken_port(text)
     if row is not None and row.say:
         words = row.say.format()
-    reason = f"the program {_code_in_words(code, port_is_taken)}"
+    reason = f"the program {_code_in_words(code, port_is_taken, port)}"
     if words:
         reason += f": {words}"
     status, cause, decided_by = Status.FAILED, "", failures.EXIT_CODES
@@ -258,7 +264,12 @@ def ended_badly(code: int, output: ProgramOutput) -> End:
     return End(code, "", status, reason, lost_peer, decided_by=decided_by, cause=cause)
 
 
-def _code_in_words(code: int, port_is_taken: bool) -> str:
+def names_taken_port(text: str) -> bool:
+    """Whether a program says that a port was taken."""
+    return any(sign in text for sign in _PORT_TAKEN)
+
+
+def _code_in_words(code: int, port_is_taken: bool, port: int | None) -> str:
     words = f"ended with exit code {code}"
     if code <= 0:
         words = f"signal {-code}"
@@ -267,4 +278,5 @@ def _code_in_words(code: int, port_is_taken: bool) -> str:
         words = f"was killed by {words}"
     if not port_is_taken:
         return words
-    return f"{words}: a port that it was to listen at is taken (a rerun has another MASTER_PORT)"
+    again = "" if port is None else f", and at a second try, with {port}, too"
+    return f"{words}: a port that it was to listen at is taken{again}"

@@ -36,13 +36,14 @@ from dlperf_hpc.records.store import (
     open_attempt,
     take_log,
 )
-from dlperf_hpc.records.supervision import FAILED, HANG, WINDOW, Ending, Stop
+from dlperf_hpc.records.supervision import FAILED, HANG, WINDOW, Ending, Port, Stop
 from dlperf_hpc.sweepfile.expressions import ExpressionError
 from dlperf_hpc.sweepfile.patterns import PatternError
 from dlperf_hpc.sweepfile.programs import Command, UserProgram
 from dlperf_hpc.train import joblog
 from dlperf_hpc.train.program import launching
 from dlperf_hpc.train.program.child import (
+    PORT,
     SIGNAL,
     TIMEOUT,
     Child,
@@ -164,6 +165,8 @@ class Supervisor:
             log_event(attempt, "provenance", joblog.provenance())
             size = {"ranks": where.size, "nodes": len(where.hosts), "hosts": list(where.hosts)}
             log_event(attempt, "world", size)
+            if launching.meets(program, where):
+                _look_at_port(attempt)
         return self._supervise(manifest, attempt, program, where, limit_s)
 
     def _take(self, attempt: Attempt, limit_s: float) -> None:
@@ -185,29 +188,49 @@ class Supervisor:
         where: launching.RankInfo,
         limit_s: float,
     ) -> int:
-        """The program from its start to its end; the exit code."""
+        """The program from its start to its end, and again if a port was taken; the exit code."""
         folder = attempt.paths.supervised(attempt.number)
         path = attempt.paths.log if self.rank == 0 else supervision.lines_of(folder, self.rank)
         progress, ranks = Progress(program.read, program.name), attempt.run.case.ranks
         signs = Signs(program.read.fail, program.read.must)
         output = ProgramOutput(path, self.rank, progress, ranks, signs)
-        values = launching.task_values(attempt, manifest.measure, where, self.words[-1])
-        command = launching.child_command(program, attempt.run.case, where, values, self.words)
+        while True:
+            port, last = self._port(attempt)
+            values = launching.task_values(attempt, manifest.measure, where, self.words[-1], port)
+            command = launching.child_command(program, attempt.run.case, where, values, self.words)
+            if self.rank == 0:
+                log_event(attempt, "program", program_facts(program, command, self.words))
+            if self.gpus is None:
+                self.gpus = GpuSampler(folder, attempt.run.case, command.env)
+            watch = ProgramWatch(
+                child=self._started(command, self.gpus.pid),
+                alone=ranks == 1,
+                signals=self.signals,
+                started=self.started,
+                manifest=manifest,
+                program=program,
+                folder=folder,
+                output=output,
+                limit_s=limit_s,
+                launch=attempt.launch,
+                port=port,
+                last=last,
+            )
+            end = watch.until_end()
+            if end.why != PORT:
+                return self._finish(attempt, command, watch, end)
+            watch.child.clear()
+            output.forget(Signs(program.read.fail, program.read.must))
+
+    def _port(self, attempt: Attempt) -> tuple[int, bool]:
+        """The port of the next try, and whether that is the last one."""
+        named = supervision.read(attempt.paths.supervised(attempt.number), Port)
+        if named is None:
+            return launching.port_of(attempt.launch), False
         if self.rank == 0:
-            log_event(attempt, "program", program_facts(program, command, self.words))
-        self.gpus = GpuSampler(folder, attempt.run.case, command.env)
-        watch = ProgramWatch(
-            child=self._started(command, self.gpus.pid),
-            alone=ranks == 1,
-            signals=self.signals,
-            started=self.started,
-            manifest=manifest,
-            program=program,
-            folder=folder,
-            output=output,
-            limit_s=limit_s,
-        )
-        return self._finish(attempt, command, watch, watch.until_end())
+            text = f"port {named.taken} was taken on {named.host}: begun again with {named.port}"
+            log_event(attempt, "note", {"text": text})
+        return named.port, True
 
     def _started(self, command: Command, beside: int | None) -> Child:
         try:
@@ -308,3 +331,15 @@ class Supervisor:
                 # Not every launcher ends the others when one has failed.
                 supervision.leave(folder, Stop(FAILED, self.rank, utc()))
         return 1
+
+
+def _look_at_port(attempt: Attempt) -> None:
+    """Before anything is started: name another port if that where the ranks meet is taken here."""
+    taken = launching.port_of(attempt.launch)
+    if launching.is_free(taken):
+        return
+    other = launching.another_port(attempt.launch)
+    if other is None:
+        raise RunError(f"port {taken}, at which the ranks were to meet, is taken on this node")
+    named = Port(other, 0, socket.gethostname(), taken)
+    supervision.leave(attempt.paths.supervised(attempt.number), named)

@@ -1,9 +1,11 @@
-"""What the log says that a program was: its file, its repository, its image, its packages."""
+"""What the log says that a user's program was: its file, its repository, its image, its packages;
+and the port that is named when the first one is taken."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import subprocess
 import sys
 import uuid
@@ -17,7 +19,9 @@ from dlperf_hpc.model.result import Status
 from dlperf_hpc.records import supervision
 from dlperf_hpc.records.store import Failure, leave_failure
 from dlperf_hpc.sweepfile.programs import Command, UserProgram
+from dlperf_hpc.train.program import launching
 from dlperf_hpc.train.program.launching import packages_of, program_facts
+from dlperf_hpc.train.program.supervisor import _look_at_port
 
 
 def git(where: Path, *words: str) -> None:
@@ -92,6 +96,21 @@ def test_packages_are_those_of_the_programs_python(
         path.chmod(0o755)
         assert packages_of([str(path)], {}) == {}
     assert packages_of([str(tmp_path / "absent")], {}) == {}
+
+
+def test_another_port_is_named_where_the_first_is_taken(tmp_path: Path) -> None:
+    attempt = opened(tmp_path, a_run(), launch="4711_3.0")
+    folder = attempt.paths.supervised(attempt.number)
+    folder.mkdir(parents=True)
+    _look_at_port(attempt)
+    taken = launching.port_of(attempt.launch)
+    if launching.is_free(taken):
+        assert supervision.read(folder, supervision.Port) is None
+    with socket.create_server(("", taken)):
+        _look_at_port(attempt)
+        named = supervision.read(folder, supervision.Port)
+        assert named is not None and (named.rank, named.taken) == (0, taken)
+        assert named.port != taken and launching.is_free(named.port)
 
 
 def test_a_records_codes_are_those_of_all_ranks(tmp_path: Path) -> None:

@@ -1,8 +1,8 @@
 """A program of the tests that needs nothing: iterations of a few milliseconds, in Megatron's form.
 
-``steps.py STEPS MS BATCH [WHAT]``; ``WHAT``: hang, nan, fork, lazy (ends without
+``steps.py STEPS MS BATCH [WHAT [DIRECTORY]]``; ``WHAT``: hang, nan, fork, lazy (ends without
 training), fail, deaf (does not heed SIGTERM), buffer (prints many lines at once), resume (as from a
-checkpoint), busy (the port at which ranks meet is taken), timer
+checkpoint), port and busy (the port at which ranks meet is taken: at the first try, always), timer
 (its iterations go through a Timer, and it prints none), nested (leaves a process of another session
 that does not heed SIGTERM), bar (draws a progress bar, which no newline
 ends).
@@ -16,6 +16,7 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 
 def line(step: int, steps: int, ms: float, batch: int, loss: str) -> str:
@@ -26,10 +27,12 @@ def line(step: int, steps: int, ms: float, batch: int, loss: str) -> str:
     )
 
 
-def listen() -> None:
-    """Listen at the port at which ranks meet; twice, which fails."""
-    with socket.create_server(("", int(os.environ["MASTER_PORT"]))):
-        socket.create_server(("", int(os.environ["MASTER_PORT"])))
+def listen(tries: Path) -> None:
+    """Listen at the port at which ranks meet; twice, which fails, unless this is the second try."""
+    held = [socket.create_server(("", int(os.environ["MASTER_PORT"])))]
+    if not tries.exists():
+        tries.touch()
+        held.append(socket.create_server(("", int(os.environ["MASTER_PORT"]))))
 
 
 def under_timer(steps: int, ms: float, batch: int) -> None:
@@ -64,8 +67,8 @@ def main() -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     if what == "nested":
         subprocess.Popen(["sleep", "600"], start_new_session=True)
-    if what == "busy" and rank == 0:
-        listen()
+    if what in ("port", "busy") and rank == 0:
+        listen(Path(sys.argv[5], what if what == "port" else f"{time.time()}"))
     if what == "timer":
         under_timer(steps, ms, batch)
         return

@@ -28,6 +28,7 @@ from dlperf_hpc.train.program.launching import (
     RankInfo,
     discover,
     expanded,
+    is_free,
     port_of,
     with_visible_rank,
 )
@@ -109,6 +110,7 @@ def test_ports_are_the_tasks_own() -> None:
     ports = {port_of(f"4711_{index}.0") for index in range(50)}
     assert len(ports) > 45 and all(10_000 <= port < 65_536 for port in ports)
     assert port_of("4711_3.0") == port_of("4711_3.0") != port_of("4711_3.1")
+    assert is_free(port_of(f"{os.getpid()}"))
 
 
 def a_line(step: int, loss: str = "1.0E+00") -> str:
@@ -308,6 +310,15 @@ def test_a_pattern_tells_how_far_the_program_is() -> None:
     assert (total.iteration, total.format) == (None, "read:hpl")
 
 
+def test_what_a_first_try_printed_is_forgotten(tmp_path: Path) -> None:
+    output = ProgramOutput(tmp_path / "out", 0, Progress(ReadTable()), signs=Signs(fail=["taken"]))
+    output.take(b"OSError: port 7 is taken\n")
+    assert output.signs.failed and output.words() == "OSError: port 7 is taken"
+    output.forget(Signs(fail=["taken"]))
+    output.take(b"step 1\n")
+    assert (output.signs.failed, output.text()) == ("", "step 1")
+
+
 def test_a_program_that_begins_behind_the_window() -> None:
     table, measure = ReadTable("megatron"), Measure(warmup=20, iterations=100)
     progress = Progress(table)
@@ -369,7 +380,7 @@ def followed(
     manifest: Any = SimpleNamespace(measure=measure, limits=SimpleNamespace(**limits))
     follower = watch.ProgramWatch(
         child, True, [], time.monotonic(), manifest, program, place,
-        ProgramOutput(place / "out", 0, progress), 60.0,
+        ProgramOutput(place / "out", 0, progress), 60.0, "1_0.0", 1, True,
     )  # fmt: skip
     try:
         return follower, follower.until_end()
@@ -409,7 +420,7 @@ def test_an_end_that_came_before_our_signal_is_the_programs_own(tmp_path: Path, 
     output = ProgramOutput(tmp_path / "out", 1, Progress(READ))
     follower = watch.ProgramWatch(
         child, False, [], time.monotonic(), manifest, UserProgram("mine", "rank", ("x",)),
-        tmp_path, output, 60.0,
+        tmp_path, output, 60.0, "1_0.0", 1, True,
     )  # fmt: skip
     os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOWAIT)
     leave(tmp_path, Stop("window", 0, utc(time.time() + 60)))
