@@ -290,8 +290,8 @@ def _read_micro_step(line: Line, builder: ReadingBuilder, found: Groups) -> None
 
 _LITGPT = LinePattern(
     rf"{word('iter ')} *(?P<done>{COUNT})(?: \|)? step (?P<step>{COUNT})"
-    rf"(?:: loss |(?P<train> \| loss train: ))(?P<loss>{NUMBER}),"
-    rf"(?: val: [^ |]{{1,40}} \|)? iter time: (?P<ms>{NUMBER}) ?ms"
+    rf"(?::|(?:: loss |(?P<train> \| loss train: ))(?P<loss>{NUMBER}),"
+    rf"(?: val: [^ |]{{1,40}} \|)?) iter time: (?P<ms>{NUMBER}) ?ms"
     r"(?P<ends> \((?:optimizer\.)?step\))?",
     take=_read_micro_step,
 )

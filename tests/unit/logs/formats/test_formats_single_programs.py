@@ -99,6 +99,18 @@ def test_xtuners_mean_over_the_whole_run_is_read() -> None:
     assert not read(XTUNER[: XTUNER.index("e2e_tgs: 1193") + 12]).readings, "a cut number"
 
 
+def test_a_line_of_litgpts_on_tpus_has_no_loss() -> None:
+    """Lightning-AI/litgpt issue 519, two lines in a row."""
+    lines = [
+        "[rank: 0] iter 34 step 35: iter time: 3372.20ms (optimizer.step)",
+        "[rank: 0] iter 35 step 36: iter time: 3369.29ms (optimizer.step)",
+    ]
+    found = reading(*lines)
+    assert [(step.iteration, step.printed, step.loss) for step in found.steps] == [
+        *((34, None, None), (35, 3369.29, None))
+    ]
+
+
 # microsoft/Swin-Transformer issue 183
 SWIN = "[2022-03-14 09:05:16 swin_v1_tiny_patch4_window7_224_WindowAttention] (main.py 226): INFO Train: [14/300][250/1251]\teta 0:10:52 lr 0.000710\ttime 0.6408 (0.6516)\tloss 6.5584 (6.3074)\tgrad_norm 6.5613 (10.6225)\tmem 14764MB"
 # MzeroMiko/VMamba issue 273, which is made of it
