@@ -50,7 +50,7 @@ model = "bert-base"
 [matrix]
 batch_size = [8, 16, 32, 48, 64]
 precision = ["fp32", "bf16"]
-compile = [true, false]
+mode = ["compile", "eager"]
 """
 CASES = 100
 

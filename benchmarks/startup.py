@@ -30,7 +30,7 @@ model = "bert-base"
 [matrix]
 batch_size = {batches}
 precision = ["fp32", "bf16"]
-compile = [true, false]
+mode = ["compile", "eager"]
 accumulation = [1, 2]
 """
 

@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -22,12 +22,11 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, model_va
 from dlperf_hpc.errors import MOST_LISTED, Issue, nearest, toml_text
 from dlperf_hpc.model.case import FEWEST_REPEATS, LARGEST, Limits, Measure, Topology, Until
 from dlperf_hpc.sweepfile.declarations import Registry
-from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, known_keys, read_value, renamed
+from dlperf_hpc.sweepfile.keys import key_issue, known_keys, read_value
 from dlperf_hpc.sweepfile.validation import STRICT, Name, matching, refusal
 
 DEFAULT_TIME_LIMIT = "00:30:00"
 Values = dict[str, Any]
-_Names = Callable[[str, Any], tuple[str, Any]]
 _PLACES = 5  # of a key that are named
 COUNTS = ("nodes", "gpus_per_node", "devices")
 """Keys of these tables alone: parts of a case's topology."""
@@ -189,11 +188,6 @@ class _Reader:
         self.top_level = list(type(file).model_fields)
         self.topologies = topologies
         self.issues: list[Issue] = []
-        # Where a program of the sweep has a key of one of these names, it is that key.
-        own = {name for program in registry.programs.values() for name in program.keys}
-        self.today: _Names = renamed
-        if own & {COMPILE, "mode"}:
-            self.today = lambda *given: given
 
     def known(self, where: str, key: str, more: Sequence[str] = ()) -> bool:
         """Whether this is a key; else an issue, with a name near it, also one of ``more``."""
@@ -218,10 +212,10 @@ class _Reader:
         return read
 
     def value(self, where: str, key: str, value: Any) -> Values:
-        """``{key: value}`` by today's names, or nothing if it is invalid."""
+        """``{key: value}``, or nothing if it is invalid."""
         read, issue = read_value(where, key, value, self.registry)
         if issue is None:
-            return dict([self.today(key, read)])
+            return {key: read}
         if isinstance(value, list) and where.startswith("case."):
             hint = "to measure each of these values, write the list under [matrix]"
             issue = Issue(
@@ -251,14 +245,13 @@ class _Reader:
     def axis(self, key: str, values: Sequence[Any]) -> list[Values]:
         """The rows of one list of [matrix], each value once."""
         rows = self.rows("matrix", {key: values})
-        name, _ = self.today(key, None)
-        counts = Counter(row[name] for row in rows if row)
+        counts = Counter(row[key] for row in rows if row)
         twice = [value for value, count in counts.items() if count > 1]
         if twice:
             message = f"has {toml_text(twice[0])} twice, which would measure one case twice"
             hint = "leave one out; `repeats` at the top of the file measures each case again"
             self.refuse(Issue(f"matrix.{key}", message, hint))
-            return [{name: value} for value in counts]
+            return [{key: value} for value in counts]
         return rows
 
     def rule(
@@ -269,14 +262,13 @@ class _Reader:
         inside = where
         if setting is not None:
             inside = f"{where}.when"
-        tables = {inside: when, f"{where}.set": setting or {}}
         if not when:
             self.refuse(Issue(inside, "is empty, so that it would apply to every case"))
         if setting == {}:
             self.refuse(Issue(f"{where}.set", "is empty, so that it would change nothing"))
-        for table in tables.items():
-            self.issues += _given_twice([table], self.today)
-        rule = CaseRule(where, self.conditions(inside, when), self.table(*list(tables.items())[1]))
+        rule = CaseRule(
+            where, self.conditions(inside, when), self.table(f"{where}.set", setting or {})
+        )
         return [rule] if len(self.issues) == before else []
 
     def conditions(self, where: str, given: Mapping[str, Any]) -> dict[str, Condition]:
@@ -288,9 +280,7 @@ class _Reader:
                 continue
             condition, issues = read_condition(place, key, value, self.registry)
             self.issues += issues
-            name, _ = self.today(key, None)
-            values = frozenset(self.today(key, each)[1] for each in condition.values)
-            found[name] = Condition(values, condition.ranges)
+            found[key] = condition
             if key == "topology" and not issues:
                 self.named_topologies(place, condition.values)
         return found
@@ -413,17 +403,15 @@ def read_tables(
     )
     named = [("[case]", file.case), ("[matrix]", file.matrix)]
     named += [(f"zip[{i}]", block) for i, block in enumerate(file.zip)]
-    return tables, reader.issues + _given_twice(named, reader.today)
+    return tables, reader.issues + _given_twice(named)
 
 
-def _given_twice(tables: Iterable[tuple[str, Mapping[str, Any]]], today: _Names) -> list[Issue]:
-    """Keys that stand in several of the tables, or in one by both their names."""
+def _given_twice(tables: Iterable[tuple[str, Iterable[str]]]) -> list[Issue]:
+    """Keys that stand in several of the tables."""
     places: dict[str, list[str]] = {}
     for place, table in tables:
         for key in table:
-            name, _ = today(key, None)
-            where = f"{place} as {key}"
-            places.setdefault(name, []).append(where.removesuffix(f" as {name}"))
+            places.setdefault(key, []).append(place)
     return [
         Issue(key, f"is given twice: in {' and '.join(where[:_PLACES])}", "keep one of them")
         for key, where in places.items()
