@@ -113,7 +113,7 @@ def _by_log(
     result = result_of_log(paths.log, data)
     if result.run.id != run.id:
         raise LogError(f"{paths.log}: is the log of {result.run.id}")
-    return reconcile(_with_end(result, record, final_state), record)
+    return reconcile(_with_end(result, record, final_state), record, paths.record, data)
 
 
 def _is_of_earlier_task(paths: RunPaths, task: Task | None, record: Record | None) -> bool:

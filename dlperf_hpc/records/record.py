@@ -22,7 +22,7 @@ from dlperf_hpc.model.case import RunFacts
 from dlperf_hpc.model.checks import is_number, parse
 from dlperf_hpc.model.result import Contradiction, RunResult, Status, Window
 from dlperf_hpc.records.layout import RECORD_SCHEMA
-from dlperf_hpc.records.lines import PROGRAM_END, Timeline
+from dlperf_hpc.records.lines import PROGRAM_END, Timeline, read_timeline
 
 Record = dict[str, Any]
 Table = Mapping[str, Any]
@@ -30,6 +30,7 @@ Found = Iterator[tuple[str, bool]]
 """What disagrees, and whether samples/s may be wrong by it."""
 _DETAIL = b',\n "detail": {'  # as dump_json writes a key of the record itself
 _THROUGHPUT = ("samples", "elapsed_s", "iterations", "accumulation", "global_batch", "ranks")
+_MOST_NAMED = 8
 _ROUNDED = 0.00051  # of a figure that is printed with three digits after the point
 _STAMP_S = 3e-6  # two stamps, each to a microsecond, of a clock of 0.25
 _STATUSES = {status.value for status in Status}
@@ -82,23 +83,44 @@ def with_record(result: RunResult, record: Record | None) -> RunResult:
 # --- do they agree?
 
 
-def reconcile(result: RunResult, record: Record | None = None) -> RunResult:
+def reconcile(
+    result: RunResult, record: Record | None = None, path: Path | None = None, log: bytes = b""
+) -> RunResult:
     """A run whose log and record were compared; partial where it cannot be known which figures are
-    right. No number is reported from the record, but a log that contradicts itself counts if its
-    record confirms the window."""
+    right. No number is reported from the record: a log that contradicts itself counts if its record
+    confirms the window, and a record that contradicts both the log and itself is passed over.
+    ``path`` is the record's, and ``log`` the log's content: they are read whole where something
+    disagrees."""
     if record is not None and record["attempt"] != result.attempt:
         record = None
     differing = [] if record is None else list(_differences(result, record))
     found = [*result.contradictions, *differing]
     if not found:
         return result
+    columns = None
+    if record is not None and path is not None:
+        columns = read_record(path)
+        found += _iterations_in_record(log, columns or {})
     warnings = (*result.warnings, *(each.text for each in found))
     compared = replace(result, contradictions=tuple(found), warnings=warnings)
-    confirmed = record is not None and isinstance(record.get("window"), dict)
-    in_doubt = differing if confirmed else found
-    if result.status is not Status.OK or not any(each.doubt for each in in_doubt):
+    if result.status is not Status.OK or not _is_doubtful(result, record, differing, columns):
         return compared
     return replace(compared, status=Status.PARTIAL, reason=_reason(found))
+
+
+def _is_doubtful(
+    result: RunResult,
+    record: Record | None,
+    differing: Sequence[Contradiction],
+    columns: Record | None,
+) -> bool:
+    log_is_odd = any(each.doubt for each in result.contradictions)
+    if record is not None and any(each.doubt for each in differing):
+        # Whose own figures do not fit is the one that was changed.
+        changed = columns is not None and not log_is_odd and _contradicts_itself(columns)
+        return not changed or record["status"] != result.status.value
+    confirms = record is not None and isinstance(record.get("window"), dict)
+    return log_is_odd and not confirms
 
 
 def _reason(found: Sequence[Contradiction]) -> str:
@@ -124,6 +146,48 @@ def _differences(result: RunResult, record: Record) -> Iterator[Contradiction]:
             how = by_how_much(mine, theirs)
             text = f"the log says {key} {mine}, the record {theirs}{how}: one of them was changed"
             yield Contradiction("record", text, key in _THROUGHPUT)
+
+
+def _contradicts_itself(record: Record) -> bool:
+    """Whether the window of a record cannot be that of its columns."""
+    window, detail = record.get("window"), record.get("detail")
+    if not isinstance(window, dict) or not isinstance(detail, dict):
+        return False
+    try:
+        of_ranks, losses = detail["rank_elapsed_s"], detail["loss"]
+        return bool(
+            max(of_ranks) != window["elapsed_s"]
+            or len(of_ranks) != window["ranks"]
+            or len(losses) != window["iterations"]
+            or window["samples"] * window["accumulation"]
+            != window["iterations"] * window["global_batch"]
+        )
+    except (KeyError, TypeError, ValueError):
+        return True
+
+
+def _iterations_in_record(log: bytes, record: Record) -> list[Contradiction]:
+    detail = record.get("detail")
+    timeline, _ = read_timeline(log)
+    if timeline is None or not isinstance(detail, dict):
+        return []
+    try:
+        ends = [0.0] * len(detail["rank_step_ms"])
+        before, ms = 0.0, []
+        for steps in zip(*detail["rank_step_ms"]):
+            ends = [end + step for end, step in zip(ends, steps)]
+            ms.append(max(ends) - before)
+            before = max(ends)
+        recorded = [ms[number - timeline.before - 1] for number in timeline.numbers]
+    except (KeyError, TypeError, ValueError, IndexError):
+        return []
+    # The record's own times are rounded, and were added up.
+    rows = zip(timeline.numbers, timeline.ms, recorded)
+    odd = [row for row in rows if abs(row[1] - row[2]) > 0.002 * (1 + len(ms))]
+    return [
+        Contradiction("record", apart(f"iteration {n} says ms", mine, "the record", theirs), False)
+        for n, mine, theirs in odd[:_MOST_NAMED]
+    ]
 
 
 def in_log(

@@ -156,8 +156,10 @@ def test_a_record_that_confirms_the_window(root: Path) -> None:
     edit(root, IN_DOUBT["iteration"][0])
     result = only(root)
     assert (result.status, result.samples_per_s) == (Status.OK, before)
-    (found,) = result.contradictions
-    assert found.between == "log" and "iteration 8 says ms 5000, its time stamp" in found.text
+    kinds = {each.between for each in result.contradictions}
+    assert kinds == {"log", "record"}
+    told = "; ".join(result.warnings)
+    assert "iteration 8 says ms 5000, the record: 16.667 (300 times as much)" in told
 
 
 @pytest.mark.parametrize("name", ["elapsed", "samples", "window"])
@@ -174,10 +176,22 @@ def test_a_record_and_a_log_that_are_each_sound_and_differ(root: Path) -> None:
     where = paths(root, RUN).record
     record = json.loads(where.read_text())
     record["window"]["elapsed_s"] *= 2
+    record["detail"]["rank_elapsed_s"] = [2 * s for s in record["detail"]["rank_elapsed_s"]]
     where.write_text(json.dumps(record))
     result = only(root)
     assert (result.status, result.samples_per_s) == (Status.PARTIAL, None)
     assert "the log says elapsed_s" in result.reason and "(-50 %)" in result.reason
+
+
+def test_a_record_that_was_changed_beside_a_sound_log(root: Path) -> None:
+    before = only(root).samples_per_s
+    where = paths(root, RUN).record
+    record = json.loads(where.read_text())
+    record["window"]["elapsed_s"] *= 2  # and its columns say otherwise
+    where.write_text(json.dumps(record))
+    result = only(root)
+    assert (result.status, result.samples_per_s) == (Status.OK, before)
+    assert [each.between for each in result.contradictions] == ["record"]
 
 
 def test_an_end_that_was_changed_counts_for_nothing(root: Path) -> None:
