@@ -132,6 +132,11 @@ class Report:
         that failed is a row too; figures are there only of a run that counts."""
         return rows(RUN_COLUMNS, self.runs)
 
+    def compute(self) -> None:
+        """Compute what most files tell."""
+        _ = self.case_rows, self.run_rows, self.nodes, self.machines, self.option_pairs
+        _ = self.predictions, self.step_parts, self.curves
+
     @cached_property
     def series(self) -> Mapping[str, tuple[CaseSummary, ...]]:
         """The cases of each speedup curve, from few devices to many, by the series' name; the

@@ -6,13 +6,15 @@ the files that it makes, each by a function from the report to the file's bytes.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import os
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import NoReturn, Optional
 
 from dlperf_hpc.errors import LedgerError, raising
 from dlperf_hpc.files import make_output_directory, write_atomically
@@ -35,11 +37,13 @@ DEFAULT = ("csv", "json", "md", "png", "html")
 class Writer:
     """``files`` are made beside each other in the report's directory, by name; two writers may name
     the same file, which is made once. ``meaning`` says in a few words what the files are for. The
-    same report gives the same bytes."""
+    same report gives the same bytes. ``slow`` are files that take long: a process of its own makes
+    each of them, beside this one."""
 
     name: str
     meaning: str
     files: Mapping[str, Make]
+    slow: frozenset[str] = frozenset()
 
 
 @functools.cache
@@ -67,7 +71,14 @@ def write_report(
     files = {file: make for name in names for file, make in known[name].files.items()}
     every = {file: make for writer in known.values() for file, make in writer.files.items()}
     files |= {f: m for f, m in every.items() if f not in files and (directory / f).exists()}
-    made = {file: make(report) for file, make in files.items()}
+    slow = frozenset().union(*(writer.slow for writer in known.values()))
+    if slow & files.keys():  # what follows once, not in each process
+        report.compute()
+        with contextlib.suppress(ImportError):  # who needs it says so
+            importlib.import_module("matplotlib.backends.backend_agg")
+    waiting = {file: _start(make, report) for file, make in files.items() if file in slow}
+    made = {file: make(report) for file, make in files.items() if file not in slow}
+    made |= {file: content() for file, content in waiting.items()}
     paths = []
     for file in files:
         path, content = directory / file, made[file]
@@ -78,6 +89,38 @@ def write_report(
             write_atomic(path, content)
             paths.append(path)
     return tuple(paths)
+
+
+def _start(make: Make, report: Report) -> Callable[[], bytes | None]:
+    """Let a forked process make a file; what is returned waits for the file's content. Where there
+    can be no process, or where it ends badly, the content is made here instead."""
+    reading, writing = os.pipe()
+    try:
+        child = os.fork()
+    except OSError:
+        os.close(reading)
+        os.close(writing)
+        return functools.partial(make, report)
+    if child == 0:
+        _make_into(writing, make, report)
+    os.close(writing)
+
+    def content() -> bytes | None:
+        with open(reading, "rb") as pipe:
+            found = pipe.read()
+        _, status = os.waitpid(child, 0)
+        return make(report) if status else found or None
+
+    return content
+
+
+def _make_into(writing: int, make: Make, report: Report) -> NoReturn:
+    """Of the forked process: make the file, write it into the pipe, and end without more ado."""
+    with contextlib.suppress(BaseException), open(writing, "wb") as pipe:
+        pipe.write(make(report) or b"")
+        pipe.flush()
+        os._exit(0)
+    os._exit(1)
 
 
 def write_atomic(path: Path, data: bytes) -> None:

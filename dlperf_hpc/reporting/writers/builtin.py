@@ -114,7 +114,9 @@ WRITERS = (
     ),
     Writer("sqlite", "the tables for SQL", {"report.sqlite": database}),
     Writer("junit", "a test for each run, for CI servers", {"junit.xml": tests}),
-    Writer("html", "a page to look at, offline", {PAGE: page}),
-    Writer("png", "one picture of speedup and efficiency", {PICTURE: picture}),
-    Writer("svg", "the same picture in vectors", {VECTORS: vectors}),
+    Writer("html", "a page to look at, offline", {PAGE: page}, frozenset({PAGE})),
+    Writer(
+        "png", "one picture of speedup and efficiency", {PICTURE: picture}, frozenset({PICTURE})
+    ),
+    Writer("svg", "the same picture in vectors", {VECTORS: vectors}, frozenset({VECTORS})),
 )

@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -206,6 +207,32 @@ def test_a_writer_is_picked_and_what_lies_beside_its_files_stays_true(tmp_path: 
     assert [p.name for p in paths] == ["report.md", "speedup.png"]
 
 
+@pytest.mark.processes
+def test_a_slow_file_is_made_where_no_other_process_can_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where a login node allows no more processes, or ends one for its memory."""
+    expected = write_report(tmp_path / "a", report_of(sweep()), ["png"])[0].read_bytes()
+    assert size(expected) == (1200, 600)
+
+    def ended() -> int:
+        raise BlockingIOError("Resource temporarily unavailable")
+
+    real = os.fork
+
+    def killed() -> int:
+        child = real()
+        if child == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return child
+
+    for name, fork in (("b", ended), ("c", killed)):
+        monkeypatch.setattr(os, "fork", fork)
+        (path,) = write_report(tmp_path / name, report_of(sweep()), ["png"])
+        assert path.read_bytes() == expected
+
+
+@pytest.mark.processes
 def test_a_report_is_made_once(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Every part is computed for the first writer that asks, and is the next one's as it is."""
     from dlperf_hpc.reporting import contents as module
