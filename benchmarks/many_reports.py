@@ -50,7 +50,7 @@ model = "bert-base"
 [matrix]
 batch_size = [8, 16, 32, 48, 64]
 precision = ["fp32", "bf16"]
-mode = ["compile", "eager"]
+compile = [true, false]
 """
 CASES = 100
 

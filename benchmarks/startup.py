@@ -30,7 +30,7 @@ model = "bert-base"
 [matrix]
 batch_size = {batches}
 precision = ["fp32", "bf16"]
-mode = ["compile", "eager"]
+compile = [true, false]
 accumulation = [1, 2]
 """
 

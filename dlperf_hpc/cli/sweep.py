@@ -126,10 +126,13 @@ def _check_topologies(names: list[str], sweep: Sweep, item: str) -> None:
 
 def _with_value(cases: list[Case], item: str) -> list[Case]:
     from dlperf_hpc.records.lines import flatten
+    from dlperf_hpc.sweepfile.keys import renamed
 
     ((key, wanted),) = _pairs([item], "--only").items()
     tables = [flatten({**case.to_dict(), **dict(case.options)}) for case in cases]
     names = {name for table in tables for name in table}
+    if key not in names:
+        key, wanted = renamed(key, wanted)
     if key not in names:
         raise usage_error(f"--only {item}", f"no case has a key {key!r}", nearest(key, names))
     kept = [case for case, table in zip(cases, tables) if table.get(key) in _any_of(wanted)]

@@ -1,7 +1,7 @@
 """What a short job and its ranks told, as check results.
 
 In order: how the job ended and in whose words; both sides of the log directory; the environment's
-Python and modules; GPUs; cores; MPI's world and where its ranks lie; names; bandwidths.
+Python and modules; GPUs; cores; the clock; MPI's world and where its ranks lie; names; bandwidths.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from dlperf_hpc.train.probe import MARK
 
 Facts = Mapping[str, Any]
 
+_CLOCK_S = 1.0  # a clock that is off by more is worth a word
 _ONE_ENVIRONMENT = "the nodes do not have the same environment: install it on a shared file system"
 _NVML_TO_DO = "the driver's libnvidia-ml.so.1 must be found on the nodes (in a container: --nv)"
 _NOT_MPI = "then run `dlperf doctor` again; the site profile's mpi is not to blame for this"
@@ -32,6 +33,7 @@ _OTHER_MEMORY = re.compile(r"process_vm_readv failed|open\(file_name=/proc/\d+/f
 _EXCHANGE_FAULTS = {
     "unread": "cannot read what the login node wrote",
     "unwritten": "cannot write",
+    "unanswered": "what it wrote does not show on the login node",
 }
 
 
@@ -50,6 +52,8 @@ def interpret(trial: Trial) -> Iterator[CheckResult]:
         yield from environment(trial, firsts)
         yield from gpu_checks(trial, with_all_gpus(firsts, nodes))
         yield _cpus(trial, nodes)
+        if trial.engine.max_nodes != 1:  # nodes that are other machines than this one
+            yield _clock(trial, firsts)
     yield world(trial)
     comm = next(iter(trial.reported("comm")), None)
     if comm:
@@ -133,9 +137,9 @@ def _log_directory(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
     if bad:
         to_do = "give a directory that login and compute nodes share and can write with --logs"
         return trial.found("FAIL", "log directory", f"{trial.logs}: {'; '.join(bad)}", to_do)
-    slowest = max(node["exchange"]["read_s"] for node in firsts)
+    slowest = max(node["exchange"]["round_trip_s"] for node in firsts)
     hosts = listed(node["host"] for node in firsts)
-    seen = f"{trial.logs}: read and written on {hosts}; files show there in {slowest:.2g} s"
+    seen = f"{trial.logs}: read and written on {hosts}; there and back in {slowest:.2g} s"
     return trial.found("ok", "log directory", seen)
 
 
@@ -379,6 +383,23 @@ def _cpus(trial: Trial, nodes: Sequence[Facts]) -> CheckResult:
         to_do = f"a rank that feeds a GPU needs {FEW_CORES} cores or more (Slurm's default is 1)"
         return trial.found("warn", "cpus", seen, f"{to_do}: set cpus_per_task in the site profile")
     return trial.found("ok", "cpus", seen)
+
+
+def _clock(trial: Trial, firsts: Sequence[Facts]) -> CheckResult:
+    """How far the nodes' clocks are from the login node's, as well as files can tell."""
+    measured = {
+        node["host"]: (node["exchange"]["offset_s"], node["exchange"]["within_s"])
+        for node in firsts
+        if "offset_s" in node["exchange"]
+    }
+    if not measured:
+        return trial.found("skipped", "clock", "no file came back to measure it by")
+    text = listed(f"{h} {1e3 * o:+.0f} +- {1e3 * w:.0f} ms" for h, (o, w) in measured.items())
+    seen = f"against the login node's: {text}"
+    if any(abs(offset) - within > _CLOCK_S for offset, within in measured.values()):
+        to_do = "times in logs will not fit: ask the administrators to look at NTP on these nodes"
+        return trial.found("warn", "clock", seen, to_do)
+    return trial.found("ok", "clock", seen)
 
 
 def _mpi_to_do(trial: Trial) -> str:

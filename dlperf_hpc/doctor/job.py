@@ -12,6 +12,7 @@ import json
 import re
 import secrets
 import shutil
+import threading
 import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -190,6 +191,7 @@ class Trial:
     code: int | None = None
     output: str = ""
     parts: dict[int, dict[str, Any]] = field(default_factory=dict)
+    _answered: set[str] = field(default_factory=set)
 
     @property
     def task(self) -> Task:
@@ -219,7 +221,7 @@ class Trial:
 
     @property
     def exchange(self) -> Path:
-        """Where the nodes look for this machine's files, and write their own."""
+        """Where files go to and fro."""
         return self.root / self.target.array.name / "exchange"
 
     def reported(self, part: str) -> list[dict[str, Any]]:
@@ -233,6 +235,17 @@ class Trial:
     def gpu_hint(self, words: str) -> str:
         """What to do if somebody says that the request for GPUs does not fit, else ''."""
         return self.engine.gpu_hint(self.site) if base.GPU_REFUSAL.search(words) else ""
+
+    def answer(self) -> None:
+        """Give this machine's time for each file that a node has written."""
+        with contextlib.suppress(OSError):
+            for path in self.exchange.glob("ping-*[0-9]"):
+                if path.name not in self._answered and not self.ended:
+                    self._answered.add(path.name)
+                    answer = path.with_name(path.name.replace("ping", "pong", 1))
+                    fresh = answer.with_suffix(".tmp")
+                    fresh.write_text(repr(time.time()))
+                    fresh.replace(answer)
 
     def read(self) -> None:
         """Take in what shows of the output; ends the trial where the output has its end."""
@@ -338,7 +351,28 @@ def _program(trial: Trial, visible_s: float) -> base.TaskProgram:
 def watch(trials: Sequence[Trial], question: Question) -> Iterator[Trial]:
     """Each job as it ends. One that is pending for too long is cancelled."""
     yield from (trial for trial in trials if trial.ended)
-    yield from _watch([trial for trial in trials if not trial.ended], question)
+    waiting = [trial for trial in trials if not trial.ended]
+    with _answering(waiting):
+        yield from _watch(waiting, question)
+
+
+@contextlib.contextmanager
+def _answering(trials: Sequence[Trial]) -> Iterator[None]:
+    """Answer the nodes from a thread: the scheduler, when asked, may take its time."""
+    stop = threading.Event()
+
+    def answer() -> None:
+        while not stop.wait(_POLL_S):
+            for trial in trials:
+                trial.answer()
+
+    thread = threading.Thread(target=answer, name="doctor-answers", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
 
 
 def _watch(waiting: list[Trial], question: Question) -> Iterator[Trial]:

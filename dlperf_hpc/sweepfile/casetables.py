@@ -13,7 +13,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, get_args, get_origin
 
@@ -22,11 +22,12 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationInfo, model_va
 from dlperf_hpc.errors import MOST_LISTED, Issue, nearest, toml_text
 from dlperf_hpc.model.case import FEWEST_REPEATS, LARGEST, Limits, Measure, Topology, Until
 from dlperf_hpc.sweepfile.declarations import Registry
-from dlperf_hpc.sweepfile.keys import key_issue, known_keys, read_value
+from dlperf_hpc.sweepfile.keys import COMPILE, key_issue, known_keys, read_value, renamed
 from dlperf_hpc.sweepfile.validation import STRICT, Name, matching, refusal
 
 DEFAULT_TIME_LIMIT = "00:30:00"
 Values = dict[str, Any]
+_Names = Callable[[str, Any], tuple[str, Any]]
 _PLACES = 5  # of a key that are named
 COUNTS = ("nodes", "gpus_per_node", "devices")
 """Keys of these tables alone: parts of a case's topology."""
@@ -188,6 +189,11 @@ class _Reader:
         self.top_level = list(type(file).model_fields)
         self.topologies = topologies
         self.issues: list[Issue] = []
+        # Where a program of the sweep has a key of one of these names, it is that key.
+        own = {name for program in registry.programs.values() for name in program.keys}
+        self.today: _Names = renamed
+        if own & {COMPILE, "mode"}:
+            self.today = lambda *given: given
 
     def known(self, where: str, key: str, more: Sequence[str] = ()) -> bool:
         """Whether this is a key; else an issue, with a name near it, also one of ``more``."""
@@ -212,10 +218,10 @@ class _Reader:
         return read
 
     def value(self, where: str, key: str, value: Any) -> Values:
-        """``{key: value}``, or nothing if it is invalid."""
+        """``{key: value}`` by today's names, or nothing if it is invalid."""
         read, issue = read_value(where, key, value, self.registry)
         if issue is None:
-            return {key: read}
+            return dict([self.today(key, read)])
         if isinstance(value, list) and where.startswith("case."):
             hint = "to measure each of these values, write the list under [matrix]"
             issue = Issue(
@@ -245,13 +251,14 @@ class _Reader:
     def axis(self, key: str, values: Sequence[Any]) -> list[Values]:
         """The rows of one list of [matrix], each value once."""
         rows = self.rows("matrix", {key: values})
-        counts = Counter(row[key] for row in rows if row)
+        name, _ = self.today(key, None)
+        counts = Counter(row[name] for row in rows if row)
         twice = [value for value, count in counts.items() if count > 1]
         if twice:
             message = f"has {toml_text(twice[0])} twice, which would measure one case twice"
             hint = "leave one out; `repeats` at the top of the file measures each case again"
             self.refuse(Issue(f"matrix.{key}", message, hint))
-            return [{key: value} for value in counts]
+            return [{name: value} for value in counts]
         return rows
 
     def rule(
@@ -262,13 +269,14 @@ class _Reader:
         inside = where
         if setting is not None:
             inside = f"{where}.when"
+        tables = {inside: when, f"{where}.set": setting or {}}
         if not when:
             self.refuse(Issue(inside, "is empty, so that it would apply to every case"))
         if setting == {}:
             self.refuse(Issue(f"{where}.set", "is empty, so that it would change nothing"))
-        rule = CaseRule(
-            where, self.conditions(inside, when), self.table(f"{where}.set", setting or {})
-        )
+        for table in tables.items():
+            self.issues += _given_twice([table], self.today)
+        rule = CaseRule(where, self.conditions(inside, when), self.table(*list(tables.items())[1]))
         return [rule] if len(self.issues) == before else []
 
     def conditions(self, where: str, given: Mapping[str, Any]) -> dict[str, Condition]:
@@ -280,7 +288,9 @@ class _Reader:
                 continue
             condition, issues = read_condition(place, key, value, self.registry)
             self.issues += issues
-            found[key] = condition
+            name, _ = self.today(key, None)
+            values = frozenset(self.today(key, each)[1] for each in condition.values)
+            found[name] = Condition(values, condition.ranges)
             if key == "topology" and not issues:
                 self.named_topologies(place, condition.values)
         return found
@@ -403,15 +413,17 @@ def read_tables(
     )
     named = [("[case]", file.case), ("[matrix]", file.matrix)]
     named += [(f"zip[{i}]", block) for i, block in enumerate(file.zip)]
-    return tables, reader.issues + _given_twice(named)
+    return tables, reader.issues + _given_twice(named, reader.today)
 
 
-def _given_twice(tables: Iterable[tuple[str, Iterable[str]]]) -> list[Issue]:
-    """Keys that stand in several of the tables."""
+def _given_twice(tables: Iterable[tuple[str, Mapping[str, Any]]], today: _Names) -> list[Issue]:
+    """Keys that stand in several of the tables, or in one by both their names."""
     places: dict[str, list[str]] = {}
     for place, table in tables:
         for key in table:
-            places.setdefault(key, []).append(place)
+            name, _ = today(key, None)
+            where = f"{place} as {key}"
+            places.setdefault(name, []).append(where.removesuffix(f" as {name}"))
     return [
         Issue(key, f"is given twice: in {' and '.join(where[:_PLACES])}", "keep one of them")
         for key, where in places.items()

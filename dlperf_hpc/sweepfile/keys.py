@@ -87,9 +87,20 @@ KEYS = {
 }
 
 
+COMPILE = "compile"
+"""An earlier name: ``compile = true`` is ``mode = "compile"``, and false is ``"eager"``."""
+
+
+def renamed(key: str, value: Any) -> tuple[str, Any]:
+    """A key and its value by today's names, where these are others."""
+    if key != COMPILE or not (value is None or isinstance(value, bool)):
+        return key, value
+    return "mode", MODES[bool(value)]
+
+
 def known_keys(registry: Registry) -> dict[str, Any]:
     """Every key a sweep may name, with its type: the generic ones, topology, and all options."""
-    types: dict[str, Any] = {name: key.type for name, key in KEYS.items()}
+    types: dict[str, Any] = {COMPILE: bool, **{name: key.type for name, key in KEYS.items()}}
     types["topology"] = str
     types.update({option.name: _option_type(option) for option in registry.declared()})
     return types

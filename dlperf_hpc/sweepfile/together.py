@@ -9,6 +9,7 @@ from typing import Any
 from dlperf_hpc.errors import Issue, nearest
 from dlperf_hpc.model.case import LARGEST, Case
 from dlperf_hpc.sweepfile.casetables import COUNTS, Values
+from dlperf_hpc.sweepfile.keys import renamed
 
 KEY = "together"
 _OF_NODES = ("topology", "topologies", *COUNTS)
@@ -25,9 +26,10 @@ def advancing(axes: Iterable[Sequence[Values]], key: str) -> tuple[frozenset[str
     if key in _OF_NODES:
         message = f"{key!r}: cases on other numbers of nodes or GPUs cannot share one allocation"
         return frozenset(), [Issue(KEY, message, "name another key, as framework")]
+    names = {key, renamed(key, None)[0]}
     lists = [frozenset(rows[0]) for rows in axes if len(rows) > 1]
     for found in lists:
-        if key in found:
+        if names & found:
             return found, []
     message = f"no list of [matrix] or [[zip]] has several values of {key!r}: there is no pair"
     return frozenset(), [Issue(KEY, message, nearest(key, sorted(frozenset().union(*lists))))]

@@ -63,6 +63,7 @@ def test_a_healthy_site_is_ok_and_nothing_is_left(place: Workplace, onebox: Oneb
         assert found["placement"].seen == "ranks on n1 2, n2 2"
         assert "read and written on n1, n2" in found["log directory"].seen
         assert "n2 reach n1" in found["names"].seen
+        assert "n1 " in found["clock"].seen and " ms" in found["clock"].seen
     assert not (place.root / "logs").exists()
     assert onebox.run(["squeue", "--noheader", "--states=PD,R"]).stdout == ""
 

@@ -98,7 +98,7 @@ MISTAKES: Mapping[str, Sequence[Mistake]] = {
     "The file itself": [
         *_in_the_file(
             ("a text has no quotes", "framework = ddp"),
-            ("`True` as in Python", "checkpoint_activations = True"),
+            ("`True` as in Python", "compile = True"),
             ("a key is there twice", "batch_size = 2\nbatch_size = 4"),
             ("a bracket is not closed", 'topologies = ["1n1g"'),
         ),

@@ -1,10 +1,10 @@
 """``python -u -m dlperf_hpc.train.probe <directory> --token T ...``: one rank of it.
 
-First the node and the log directory, then MPI, then what ranks do together: connections between the
-nodes, all-reduce. A rank speaks in parts, each as soon as it is known, for the next thing may end
-it: ``phase`` (what it sets out to do), ``node`` (the machine and the Python), ``world`` (MPI),
-``comm`` (what ranks do together), ``collectives0`` and on (each a sweep of sizes), and ``steps``
-(what a rank computes by itself).
+First the node, then MPI, then what ranks do together: files to and from the login node through the
+log directory, connections between the nodes, all-reduce. A rank speaks in parts, each as soon as it
+is known, for the next thing may end it: ``phase`` (what it sets out to do), ``node`` (the machine
+and the Python), ``world`` (MPI), ``comm`` (what ranks do together), ``collectives0`` and on (each a
+sweep of sizes), and ``steps`` (what a rank computes by itself).
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ from .node import (
 # Writes of up to 4096 bytes to a pipe do not mix. Slurm takes what has come in pieces of 1024 bytes
 # and ends a line behind each: a line may be cut anywhere. So it has its length and a sum.
 _PIECE = 800
+_PINGS = 3
+_SLOW_S = 5.0  # a round trip that took longer is not repeated
 _POLL_S = 0.01
 _WAIT_S = 120.0  # for the other nodes
 _LIMIT_S = 60.0
@@ -173,8 +175,10 @@ def _collectives(comm: Any, report: Reporter, arguments: argparse.Namespace) -> 
 
 
 def exchange(directory: str, name: str, token: str, patience_s: float) -> dict[str, Any]:
-    """What the log directory is like from here: how long the login node's token takes to show
-    (``read_s``), and whether a file can be written; else why it is ``unread`` or ``unwritten``."""
+    """What the log directory is like from here, and this clock against the login node's. Its token
+    is read; then it answers each file that is written with its own time. The middle of a round trip
+    is set against the answer, as NTP does: ``offset_s`` (this clock ahead), right ``within_s``."""
+    facts: dict[str, Any] = {}
     begin = time.monotonic()
     try:
         found = _awaited(os.path.join(directory, "token"), patience_s)
@@ -182,11 +186,24 @@ def exchange(directory: str, name: str, token: str, patience_s: float) -> dict[s
         return {"unread": error.strerror}
     if found is None or found.strip() != token:
         return {"unread": f"the login node's file does not show within {patience_s:g} s"}
-    facts: dict[str, Any] = {"read_s": time.monotonic() - begin}
-    try:
-        _write(os.path.join(directory, f"wrote-{name}"), "")
-    except OSError as error:
-        facts["unwritten"] = error.strerror
+    facts["read_s"] = time.monotonic() - begin
+    for number in range(_PINGS):
+        sent, since = time.time(), time.monotonic()
+        try:
+            _write(os.path.join(directory, f"ping-{name}-{number}"), repr(sent))
+            answer = _awaited(os.path.join(directory, f"pong-{name}-{number}"), patience_s)
+        except OSError as error:
+            return {**facts, "unwritten": error.strerror}
+        took = time.monotonic() - since
+        if answer is None:
+            facts.setdefault("unanswered", f"no answer within {patience_s:g} s")
+            break
+        if took / 2 < facts.get("within_s", float("inf")):
+            facts["within_s"] = took / 2
+            facts["offset_s"] = sent + took / 2 - float(answer)
+        facts.setdefault("round_trip_s", took)
+        if took > _SLOW_S:
+            break
     return facts
 
 

@@ -200,7 +200,7 @@ batch_size = 8
     [
         ('precision = "fp16"\ndevice = "cpu"', "precision: fp16 needs a GPU: a CPU only"),
         ('zero_stage = 1\noptimizer.name = "lamb"', "zero_stage: 1 is invalid for lamb"),
-        ("zero_stage = 3\nmode = 'compile'", "zero_stage: 3 is invalid with compile"),
+        ("zero_stage = 3\ncompile = true", "zero_stage: 3 is invalid with compile"),
         ("zero_stage = 4", "case.zero_stage: 4 is invalid"),
         ("global_batch = 64\nzero_stage = 3", ""),
         (

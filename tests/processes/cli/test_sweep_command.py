@@ -124,7 +124,7 @@ def test_a_local_dry_run_is_one_queue_and_warns_of_more_nodes(
         (["1n1g,2n2g"], ["1n1g.sample", "2n2g.sample"], 8),
         (["1n1g", "precision=bf16"], ["1n1g.sample"], 2),
         (["topology=2n2g"], ["2n2g.sample"], 4),
-        (["mode=eager", "optimizer.lr=1e-4", "dropout=0.1"], None, 12),
+        (["compile=false", "optimizer.lr=1e-4", "dropout=0.1"], None, 12),
         (["framework=ddp", "batch_size=8"], None, 12),
     ],
 )
@@ -183,7 +183,7 @@ def test_what_the_command_line_is_refused_with(
         ("batch_size = 4", "bz4/1n1g/bert-tiny_b4_fp32_1"),
         ("batch_size=[4, 2]", "bz4/1n1g/bert-tiny_b4_fp32_1"),
         ("optimizer.lr=1e-5", "bz8/1n1g/bert-tiny_b8_fp32-lr1e-05_1"),
-        ("mode=compile", "bz8/1n1g/bert-tiny_b8_fp32-compile_1"),
+        ("compile=true", "bz8/1n1g/bert-tiny_b8_fp32-compile_1"),
         ("dropout=0", "bz8/1n1g/bert-tiny_b8_fp32-dropout0_1"),
         ("global_batch=64", "bz8/1n1g/bert-tiny_b8_fp32-gbs64_1"),
     ],

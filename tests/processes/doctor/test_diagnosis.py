@@ -78,7 +78,7 @@ def test_a_line_is_one_line_without_control_characters() -> None:
 
 
 def node_facts(host: str = "n1", **more: Any) -> dict[str, Any]:
-    exchange = {"read_s": 0.1}
+    exchange = {"read_s": 0.1, "round_trip_s": 0.02, "offset_s": 0.0, "within_s": 0.01}
     return {
         "host": host,
         "local_rank": 0,
@@ -274,13 +274,15 @@ def world(size: int = 2) -> dict[str, Any]:
     return {"size": size, "library": "MPICH"}
 
 
-def test_nodes_that_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nodes_that_differ_and_clocks_that_are_off(monkeypatch: pytest.MonkeyPatch) -> None:
     # Which MPI plug-ins srun has is asked only where ranks do not find each other.
     monkeypatch.setattr(type(get_engine("slurm")), "mpi_hint", None)
+    off = {"read_s": 0.1, "round_trip_s": 0.2, "offset_s": -7.0, "within_s": 0.1}
     other = {"dlperf_hpc": {"version": "1"}, "mpi4py": {"error": "libmpi.so: cannot open"}}
     first = node_facts(python="3.9.1")
-    second = node_facts("n2", modules=other, cpus=[0])
+    second = node_facts("n2", exchange=off, modules=other, cpus=[0])
     found = judged({0: {"node": first, "world": world()}, 1: {"node": second, "world": world()}})
+    assert found["clock"].grade == "warn" and "n2 -7000 +- 100 ms" in found["clock"].seen
     assert found["python"].grade == "FAIL" and "3.9.1" in found["python"].seen
     assert found["mpi4py"].grade == "FAIL" and found["mpi4py"].seen.endswith("on n2")
     assert found["mpi"].grade == "ok"
@@ -310,6 +312,7 @@ def test_a_directory_that_is_not_the_same_on_a_node() -> None:
     assert found["log directory"].grade == "FAIL"
     assert "n2: cannot read" in found["log directory"].seen
     assert "n1: cannot write: Read-only file system" in found["log directory"].seen
+    assert found["clock"].grade == "skipped"
 
 
 def test_slurms_own_fault_is_not_blamed_on_the_profiles_mpi() -> None:

@@ -42,7 +42,7 @@ ALL = 4 * 3 * 2
         ("optimizer.lr = '1e-5..1e-3'", 24),
         ("optimizer.lr = '< 1e-4'", 0),
         ("dropout = ['0.05..0.2', 0.5]", 24),
-        ("mode = ['compile', 'eager']", 24),
+        ("compile = [true, false]", 24),
         ("bucket_mb = '25..25'", 24),
         ("global_batch = '>= 1'", 0),  # it is given by no case
     ],
@@ -108,10 +108,7 @@ FORMS = 'write a number, or a range: "2..8" (both included), "> 4", ">= 4", "< 4
         ),
         ("precision = ['fp32', 'fp31']", "exclude[0].precision[1]: there is no precision 'fp31'"),
         ("model = '>= 4'", 'exclude[0].model: ">= 4" is invalid: write at most 64 letters'),
-        (
-            "checkpoint_activations = '>= 1'",
-            'exclude[0].checkpoint_activations: ">= 1" is invalid: write true or false',
-        ),
+        ("compile = '>= 1'", 'exclude[0].compile: ">= 1" is invalid: write true or false'),
         ("nodes = 0", "exclude[0].nodes: 0 is invalid: write 1 or more"),
         ("nodes = true", "exclude[0].nodes: true is invalid: write a whole number"),
         ("batch_size = [[4]]", "exclude[0].batch_size[0]: [4] is invalid"),

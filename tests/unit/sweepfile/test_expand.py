@@ -26,7 +26,7 @@ def test_matrix_times_every_zip_times_topologies(tmp_path: Path) -> None:
     tables = """
         [matrix]
         batch_size = [8, 16, 32]
-        mode = ["eager", "compile"]
+        compile = [false, true]
         [[zip]]
         precision = ["fp32", "bf16"]
         threads = [1, 4]
@@ -73,7 +73,7 @@ def test_a_value_listed_twice(tmp_path: Path) -> None:
         ("precision = 'fp32'", 4),
         ("framework = 'ddp'\nprecision = 'bf16'\nbatch_size = 16", 6),
         # What the file leaves to its default holds all the same.
-        ("mode = 'eager'\nbatch_size = 8", 4),
+        ("compile = false\nbatch_size = 8", 4),
         ("seq_len = 64\nprecision = 'bf16'", 4),
         ("optimizer.name = 'adamw'\ntopology = '1n1g'", 4),
         ("accumulation = 1\ntopology = '1n1g'", 4),
@@ -428,7 +428,9 @@ def test_tags_are_for_people(name: str, value: Any, text: str) -> None:
 
 def test_a_default_spelled_out_is_the_default(tmp_path: Path) -> None:
     (plain,) = cases(tmp_path)
-    spelled = "batch_size = 8\nseq_len = 64\nmode = 'eager'\noptimizer = {name = 'adamw'}\nseed = 1"
+    spelled = (
+        "batch_size = 8\nseq_len = 64\ncompile = false\noptimizer = {name = 'adamw'}\nseed = 1"
+    )
     (told,) = cases(tmp_path, case=spelled)
     assert told == plain and told.tags == ()
 

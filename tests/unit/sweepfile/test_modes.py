@@ -14,15 +14,18 @@ def test_a_mode_is_the_case_that_compile_was(tmp_path: Path) -> None:
     """Also among other tags: a sweep that is there finds its runs by these names."""
     rest = "batch_size = 8\ndropout = 0.0\ncheckpoint_activations = true\nmodel = 'gpt2-tiny'"
     text = '[case]\nframework = "ddp"\n{}\n[matrix]\n{}'
-    path = tmp_path / "sample.toml"
-    path.write_text('topologies = ["1n1g"]\n' + text.format(rest, "mode = ['eager', 'compile']"))
-    found = load(path).cases
-    assert [case.tags for case in found] == [
+    found = []
+    for axis in ("compile = [false, true]", "mode = ['eager', 'compile']"):
+        path = tmp_path / "sample.toml"
+        path.write_text('topologies = ["1n1g"]\n' + text.format(rest, axis))
+        found.append(load(path).cases)
+    assert found[0] == found[1]
+    assert [case.tags for case in found[1]] == [
         ("checkpointactivations", "dropout0"),
         ("checkpointactivations", "compile", "dropout0"),
     ]
-    assert [case.mode for case in found] == ["eager", "compile"]
-    assert all("compile" not in dict(case.options) for case in found)
+    assert [case.mode for case in found[1]] == ["eager", "compile"]
+    assert all("compile" not in dict(case.options) for case in found[0])
 
 
 def test_a_single_value_and_the_command_lines(tmp_path: Path) -> None:
@@ -32,17 +35,24 @@ def test_a_single_value_and_the_command_lines(tmp_path: Path) -> None:
     assert case.tags == ("compile",)
 
 
-def test_rules_compare_modes(tmp_path: Path) -> None:
-    tables = "[matrix]\nmode = ['eager', 'compile']\n[[exclude]]\nmode = 'compile'"
-    assert [case.mode for case in cases(tmp_path, tables=tables)] == ["eager"]
+@pytest.mark.parametrize("wanted", ['mode = "compile"', "compile = true"])
+def test_rules_compare_with_either_word(tmp_path: Path, wanted: str) -> None:
+    for axis in ("compile = [false, true]", "mode = ['eager', 'compile']"):
+        tables = f"[matrix]\n{axis}\n[[exclude]]\n{wanted}"
+        assert [case.mode for case in cases(tmp_path, tables=tables)] == ["eager"]
 
 
-@pytest.mark.parametrize("place", ["case", "matrix", "exclude"])
-def test_the_key_that_is_gone_names_what_to_write(tmp_path: Path, place: str) -> None:
-    tables = {"matrix": "[matrix]\ncompile = [true]", "exclude": "[[exclude]]\ncompile = true"}
-    case = "batch_size = 8" + "\ncompile = true" * (place == "case")
-    (found,) = issues_of(write(tmp_path, case=case, tables=tables.get(place, "")))
-    assert found.endswith("""unknown key 'compile' (write mode = "compile", or mode = "eager")""")
+@pytest.mark.parametrize(
+    ("case", "tables", "told"),
+    [
+        ("mode = 'eager'\ncompile = true", "", "mode: is given twice: in [case] and [case] as"),
+        ("mode = 'eager'", "[matrix]\ncompile = [true]", "in [case] and [matrix] as compile (keep"),
+        ("", "[[exclude]]\nmode = 'compile'\ncompile = true", "in exclude[0] and exclude[0] as"),
+    ],
+)
+def test_both_words_are_refused(tmp_path: Path, case: str, tables: str, told: str) -> None:
+    (found,) = issues_of(write(tmp_path, case=f"batch_size = 8\n{case}", tables=tables))
+    assert found.startswith("mode: is given twice: ") and told in found
 
 
 def test_a_programs_own_key_of_either_name(tmp_path: Path) -> None:
@@ -87,14 +97,15 @@ def test_tuned_is_ddps_alone(tmp_path: Path) -> None:
         assert issues_of(path) == [told]
 
 
-def test_deepspeed_refuses_a_mode_under_zero_3(tmp_path: Path) -> None:
+def test_deepspeed_refuses_by_either_word(tmp_path: Path) -> None:
     path = tmp_path / "sample.toml"
-    path.write_text(
-        'topologies = ["1n1g"]\n[case]\nframework = "deepspeed"\nmodel = "bert-tiny"\n'
-        'batch_size = 8\nzero_stage = 3\nmode = "compile"'
-    )
-    (told,) = issues_of(path)
-    assert told.startswith("zero_stage: 3 is invalid with compile")
+    for word in ("compile = true", 'mode = "compile"'):
+        path.write_text(
+            'topologies = ["1n1g"]\n[case]\nframework = "deepspeed"\nmodel = "bert-tiny"\n'
+            f"batch_size = 8\nzero_stage = 3\n{word}"
+        )
+        (told,) = issues_of(path)
+        assert told.startswith("zero_stage: 3 is invalid with compile")
 
 
 def test_a_mode_that_there_is_not(tmp_path: Path) -> None:
@@ -104,8 +115,8 @@ def test_a_mode_that_there_is_not(tmp_path: Path) -> None:
 
 def test_a_case_of_an_earlier_version_is_the_same_case(tmp_path: Path) -> None:
     """Its manifest has no ``mode``: a sweep that grows compares the two."""
-    for mode in ("compile", "eager"):
-        (case,) = cases(tmp_path, case=f"batch_size = 8\nmode = '{mode}'")
+    for word in ("compile = true", "compile = false"):
+        (case,) = cases(tmp_path, case=f"batch_size = 8\n{word}")
         before = case.to_dict()
         compiled = before.pop("mode") == "compile"
         before["options"].update(compile=compiled, bucket_mb=25)

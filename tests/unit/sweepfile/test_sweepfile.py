@@ -86,7 +86,7 @@ def test_a_byte_order_mark_is_no_error(tmp_path: Path) -> None:
             "did you mean 'optimizer.lr'?",
         ),
         ({"tables": "[matrix]\nseqlen = [3, 4]"}, "matrix.seqlen", "did you mean 'seq_len'?"),
-        ({"tables": "[[zip]]\nmod = ['eager']"}, "zip[0].mod", "did you mean 'mode'?"),
+        ({"tables": "[[zip]]\ncompil = [true]"}, "zip[0].compil", "did you mean 'compile'?"),
         ({"tables": "[[exclude]]\ndevise = 'cpu'"}, "exclude[0].devise", "did you mean 'device'?"),
         (
             {"tables": "[[override]]\nwhen = {sed = 1}\nset = {thread = 2}"},
@@ -136,7 +136,7 @@ def test_keys_in_the_wrong_half_of_the_file_are_shown_their_place(tmp_path: Path
         ({"case": "batch_size = 8.0"}, "case.batch_size: 8.0 is invalid"),
         ({"case": "batch_size = 0"}, "case.batch_size: 0 is invalid"),
         ({"case": "batch_size = 8\nseed = -1"}, "case.seed: -1 is invalid"),
-        ({"case": "batch_size = 8\nmode = 1"}, "case.mode: 1 is invalid"),
+        ({"case": "batch_size = 8\ncompile = 1"}, "case.compile: 1 is invalid"),
         ({"case": "batch_size = 8\nbucket_mb = -1"}, "case.bucket_mb: -1 is invalid"),
         ({"case": "batch_size = 8\ndropout = nan"}, "case.dropout: NaN is invalid"),
         ({"case": "batch_size = 8\nlayer_norm = 'mid'"}, 'case.layer_norm: "mid" is invalid'),
@@ -332,7 +332,7 @@ def test_set_takes_the_place_of_every_value_the_file_gives_a_case_key(tmp_path: 
         threads = [1, 2]
         [[override]]
         when = {threads = 1}
-        set = {mode = "compile", seq_len = 32}
+        set = {compile = true, seq_len = 32}
     """
     path = write(tmp_path, tables=tables)
     assert any("comes out twice" in issue for issue in issues_of(path))  # all lengths become 32
@@ -385,7 +385,7 @@ def test_an_error_of_the_command_line_says_so(tmp_path: Path) -> None:
 
 _NAMES = st.sampled_from(
     [*SweepFile.model_fields, *KEYS, *casetables._Measure.model_fields]
-    + ["when", "set", "topology", "optimizer", "mode", "dropout", "zero_stage", "x", "", "1n1g"]
+    + ["when", "set", "topology", "optimizer", "compile", "dropout", "zero_stage", "x", "", "1n1g"]
 )
 _LEAVES = st.one_of(
     st.sampled_from(["ddp", "bert-tiny", "1n1g", "2n8g", "fp32", "bf16", "deepspeed", "00:10:00"]),
