@@ -117,7 +117,7 @@ def run(verb: Verb, parser: argparse.ArgumentParser, argv: Sequence[str] | None)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _BROKEN_PIPE
     except OSError as error:  # of a file that no message of ours foresees
-        where = f"{error.filename}: " * bool(error.filename)
+        where = f"{error.filename}: " if error.filename else ""
         print(visible(f"error: {where}{error.strerror or error}"), file=sys.stderr)
         return 2
 

@@ -247,7 +247,7 @@ def _preflight(spec: str, manifest: Manifest, site: Site, engine: Engine, root: 
 
 
 def _line_of(result: CheckResult) -> str:
-    named = f" of environment {result.environment}" * bool(result.environment)
+    named = f" of environment {result.environment}" if result.environment else ""
     return printable(f"{result.check}{named}: {result.seen}: {result.to_do}")
 
 

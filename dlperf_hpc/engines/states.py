@@ -423,5 +423,5 @@ def _news(results: Iterable[RunResult], reported: set[str]) -> Iterator[str]:
             key, words = result.reason, "every other run that this would end"
         if result.status.finished and key not in reported:
             reported.add(key)
-            reason = f": {result.reason}" * bool(result.reason)
+            reason = f": {result.reason}" if result.reason else ""
             yield f"{result.status.value:8} {printable(words + reason)}"

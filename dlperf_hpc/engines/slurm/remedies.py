@@ -129,10 +129,8 @@ def submit_remedy(words: str, site: Site) -> str:
         return ""
     if limit.most == 0:
         return "no job is taken: set another qos or account in the site profile"
-    value = f"{limit.most} in the site profile"
-    if limit.most is None:
-        command = "`sacctmgr show qos format=name,maxsubmitpu`"
-        value = f"N in the site profile, N being what {command} shows"
+    shows = "N in the site profile, N being what `sacctmgr show qos format=name,maxsubmitpu` shows"
+    value = shows if limit.most is None else f"{limit.most} in the site profile"
     return (
         f"set max_submit = {value}: arrays are made no larger, and `sweep --wait` submits one after"
         " another"

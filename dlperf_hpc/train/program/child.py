@@ -409,7 +409,7 @@ class ProgramWatch:
         return not over and now - self._beat > limits.iteration_s
 
     def _after(self) -> str:
-        at = f" after iteration {self._seen}" * (self._seen is not None)
+        at = f" after iteration {self._seen}" if self._seen is not None else ""
         return f"after {time.monotonic() - self.started:.0f} s{at}"
 
     def _drain(self) -> None:

@@ -15,6 +15,7 @@ from report_samples import bad, case, ok, oks
 
 from dlperf_hpc.cli import report as report_verb
 from dlperf_hpc.cli import status as status_verb
+from dlperf_hpc.cli.status import _Pace
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records import layout
 from dlperf_hpc.records.manifest import Submission, add_submission
@@ -241,6 +242,15 @@ def test_lengths_of_time() -> None:
     assert [clock(each) for each in (0, 131, 3731.9, 93_784)] == [
         *("0:00", "2:11", "1:02:11", "1-02:03:04"),
     ]
+
+
+def test_the_pace_is_that_of_the_runs_that_ended_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    pace = _Pace(30.0, began=1000.0)
+    monkeypatch.setattr("time.time", lambda: 1000.0 + 120)
+    waiting = [bad(case(), n, Status.PENDING) for n in range(1, 11)]
+    assert pace.sentence(waiting) == ""
+    told = pace.sentence([*oks(case(), 1, 2, 3, 4), *waiting[4:]])
+    assert told.startswith("2 runs/min since ") and told.endswith("takes about 3 min")
 
 
 # --- pictures ------------------------------------------------------------------------------------
