@@ -14,6 +14,7 @@ import math
 import os
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -21,6 +22,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import FrameType
 
 from dlperf_hpc.errors import LedgerError, numbered
@@ -33,6 +35,7 @@ from dlperf_hpc.records.failures import (
     of_error,
     with_fault,
 )
+from dlperf_hpc.records.layout import LAUNCH_MARK, PMI2_FAULT, launch_id
 from dlperf_hpc.records.lines import utc
 from dlperf_hpc.records.logfile import read_end
 from dlperf_hpc.records.store import (
@@ -51,6 +54,14 @@ _BEFORE_TRAINING = ("startup", "search", "build")  # where an environment shows 
 NOTICE_S = 90.0
 _STRAGGLERS_S = 3.0  # for the others' accounts: their watchdogs are due within a second
 _MOST_PLACES = 3  # that a reason names
+# $1: the task's output; $2: the line with which this launch begins there; $3: Slurm's fault; $4:
+# the rank. A process of its own, because no thread of the rank runs while it is in MPI_Init.
+_LOOK = """\
+while kill -0 "$4"; do
+    sleep 1
+    if sed -n "\\\\|$2\\$|,\\$p" "$1" | grep -q "$3"; then kill -9 "$4"; fi
+done
+"""
 _LAST_WORDS_S = 15.0  # for writing a failure down, on however slow a file system
 
 
@@ -83,16 +94,31 @@ class Watchdog:
         threading.Thread(target=self._watch, args=(reader,), daemon=True).start()
 
     @contextmanager
-    def in_native_code(self, limit_s: float) -> Iterator[None]:
+    def in_native_code(self, limit_s: float, output: Path | None = None) -> Iterator[None]:
         """Around a call that may hang without giving the interpreter back (MPI_Init): no thread
         runs then. A timer of the C library ends the process and prints its stacks; the epilogue
-        makes the record."""
+        makes the record. Where Slurm prints into the task's ``output`` that it cut a request of
+        a rank in MPI_Init, no rank gets an answer any more, and rank 0 ends the run at once."""
+        looking = self._look_for_fault(output) if output and self.rank == 0 else None
         if math.isfinite(limit_s):
             faulthandler.dump_traceback_later(limit_s + _LAST_WORDS_S, exit=True)
         try:
             yield
         finally:
             faulthandler.cancel_dump_traceback_later()
+            if looking is not None:
+                looking.kill()
+                looking.wait()
+
+    def _look_for_fault(self, output: Path) -> subprocess.Popen[bytes] | None:
+        """A process that ends this one when the output of its launch has Slurm's fault."""
+        if "SLURM_PROCID" not in os.environ:
+            return None
+        words = [str(output), f"{LAUNCH_MARK} {launch_id()}", PMI2_FAULT, str(os.getpid())]
+        argv, nothing = ["sh", "-c", _LOOK, "sh", *words], subprocess.DEVNULL
+        with contextlib.suppress(OSError):
+            return subprocess.Popen(argv, stdin=nothing, stdout=nothing, stderr=nothing)
+        return None
 
     def phase(self, name: str, limit_s: float) -> None:
         """Enter a phase in which ``limit_s`` may pass without :meth:`beat`."""

@@ -50,7 +50,8 @@ def _run(root: Path, array_name: str, watchdog: Watchdog) -> None:
     if watchdog.attempt is None:
         print(f"{run.id}: already ok, nothing to do")
         return
-    with watchdog.in_native_code(manifest.limits.startup_s):
+    output = root / layout.JOBS / f"{task_name()}.out"
+    with watchdog.in_native_code(manifest.limits.startup_s, output):
         world = ranks.discover()
     ranks.check(world, run.case)
     attempt: Attempt = world.broadcast(watchdog.attempt)

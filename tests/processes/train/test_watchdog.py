@@ -416,3 +416,32 @@ def test_a_call_that_never_gives_the_interpreter_back_ends_with_its_stack() -> N
     done = subprocess.run(argv, capture_output=True, text=True, timeout=30, check=False)
     assert done.returncode == 1
     assert "in initialise" in done.stderr
+
+
+WAITS_FOR_SLURM = """
+import ctypes, sys
+from pathlib import Path
+from dlperf_hpc.train.watchdog import Watchdog
+def initialise():
+    with Watchdog(0, time_limit_s=60).in_native_code(60, Path(sys.argv[1])):
+        print("waits", flush=True)
+        ctypes.PyDLL(None).sleep(int(sys.argv[2]))
+initialise()
+"""
+FAULT = "slurmstepd-n1: error: mpi/pmi2: value not properly terminated in client request\n"
+
+
+@pytest.mark.parametrize("fault", [True, False])
+def test_a_request_that_slurm_misread_ends_the_run_at_once(tmp_path: Path, fault: bool) -> None:
+    """The ranks would wait for an answer that never comes; that of an earlier launch is over."""
+    output = tmp_path / "7_0.out"
+    output.write_text(f"dlperf_hpc: launch 7_0.0\n{FAULT}dlperf_hpc: launch 7_0.1\n")
+    slurm = {"SLURM_PROCID": "0", "SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "0"}
+    env = {**os.environ, **slurm, "SLURM_RESTART_COUNT": "1"}
+    argv = [sys.executable, "-c", WAITS_FOR_SLURM, str(output), "50" if fault else "3"]
+    with subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "waits\n"
+        if fault:
+            with open(output, "a") as file:
+                file.write(FAULT)
+        assert process.wait(30) == (-9 if fault else 0)
