@@ -43,7 +43,7 @@ def _cancel(arguments: argparse.Namespace) -> int:
     engine, _ = _known(root)
     stopping = engine.detached and not arguments.dry_run
     with _submitting_stopped(root, engine, stopping) as still:
-        engine, submissions = _known(root)  # with what was submitted until now
+        engine, submissions = _known(root, silent=True)  # with what was submitted until now
         try:
             alive = engine.live_jobs(root, submissions)
             foreign = engine.foreign(alive)
@@ -77,26 +77,34 @@ def _print(arguments: argparse.Namespace, root: Path, engine: Engine, jobs: Sequ
         print(visible(f"cancelled: {', '.join(jobs)}"))
 
 
-def _known(root: Path) -> tuple[Engine, Sequence[Submission]]:
-    """The engine of a sweep's directory and its submissions. LedgerError for a directory that
-    cannot be read; of one that has had jobs it says how to find and end them by hand."""
+def _known(root: Path, silent: bool = False) -> tuple[Engine, Sequence[Submission]]:
+    """The engine of a sweep's directory and its submissions; of one of this user's that cannot be
+    read whole what is left, LedgerError if that is nothing."""
     from dlperf_hpc.engines import AUTO, choose_engine, get_engine
     from dlperf_hpc.records import layout
-    from dlperf_hpc.records.ledger import read_ledger
+    from dlperf_hpc.records.ledger import read_ledger, salvaged
 
     try:
-        ledger = read_ledger(root, [])  # rows of submissions name the jobs of a damaged array too
+        ledger = read_ledger(root)
+        return get_engine(ledger.manifest.engine), ledger.noted()
     except LedgerError as error:
-        engine = choose_engine(AUTO)
-        if not engine.detached or not (root / layout.JOBS).exists():
+        engine, left = choose_engine(AUTO), salvaged(root)
+        there = (layout.MANIFEST, layout.SUBMISSIONS, layout.ARRAYS, layout.JOBS)
+        of_a_sweep = any((root / name).exists() for name in there)
+        ours = of_a_sweep and root.stat().st_uid == os.getuid()
+        if not engine.detached or not ours:
             raise
-        raise LedgerError(
-            f"{error}\nIt is not known which jobs are this directory's, so nothing was cancelled."
-            f" `{' '.join(engine.queue_command([]))}` shows your jobs with their names and comments"
-            " (an array's are TOPOLOGY.SWEEP and dlperf-...): end the right ones with"
-            f" `{' '.join(engine.cancel_command(['JOB']))}`"
-        ) from error
-    return get_engine(ledger.manifest.engine), ledger.noted()
+        if not left:
+            raise LedgerError(
+                f"{error}\nNothing is left in the directory that tells which jobs are its own, so"
+                f" nothing was cancelled. `{' '.join(engine.queue_command([]))}` shows your jobs"
+                " with their names and comments (dlperf-...): end the right ones with"
+                f" `{' '.join(engine.cancel_command(['JOB']))}`"
+            ) from error
+        if not silent:
+            words = "its jobs are found by the tokens that are left in the directory"
+            print(visible(f"note: {error}\nnote: {words}"), file=sys.stderr)
+        return engine, left
 
 
 @contextmanager

@@ -257,8 +257,8 @@ def _refuse_leftovers(root: Path) -> None:
         raise LedgerError(
             f"{root}: has no {layout.MANIFEST}, but {', '.join(found)} of an earlier sweep: nothing"
             " was written or submitted. Put the manifest back if there is a copy; without it"
-            f" `dlperf report {root}` still reads the logs, and `dlperf cancel {root}` says how to"
-            " end jobs that are left. To measure anew give another --name (or --logs)"
+            f" `dlperf report {root}` still reads the logs, and `dlperf cancel {root}` ends jobs"
+            " that are left. To measure anew give another --name (or --logs)"
         )
 
 

@@ -10,6 +10,7 @@ of runs that left no record. A run belongs to the task that was submitted last.
 from __future__ import annotations
 
 import os
+import re
 import reprlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,9 +37,11 @@ from dlperf_hpc.records.manifest import (
     read_final_states,
     read_manifest,
     read_submissions,
+    submission_of,
 )
 
 SCHEMA = "dlperf-array/1"
+_TOKEN = re.compile(forms.TOKEN)
 _WAY_OUT = (
     "move the file away (mv {0} {0}.damaged) and type the same command again: the runs that it"
     " submitted again then count as they stood before it, so cancel first what still waits or runs"
@@ -156,6 +159,33 @@ def read_ledger(root: Path, damaged: list[str] | None = None) -> Ledger:
     manifest = read_manifest(root)
     arrays = (*manifest.arrays, *_later_arrays(paths, manifest, damaged))
     return Ledger(root, manifest, arrays, tuple(read_submissions(root)), read_final_states(root))
+
+
+def salvaged(root: Path) -> list[Submission]:
+    """What is left of a directory that cannot be read, for who must end its jobs: rows of
+    submissions that are whole, and every token that stands anywhere, without a job."""
+    rows = []
+    tokens: set[str] = set()
+    scripts = (root / layout.JOBS).glob("*submission*.sh")
+    planned = [root / layout.MANIFEST, *(root / layout.ARRAYS).glob("*.json")]
+    for path in (root / layout.SUBMISSIONS, *planned, *scripts):
+        try:
+            text = read_regular(path).decode(errors="replace")
+        except OSError:
+            continue
+        tokens.update(_TOKEN.findall(text))
+        if path.name == layout.SUBMISSIONS:
+            rows = [row for line in text.splitlines() if (row := _salvaged_row(line))]
+    tokens -= {row.token for row in rows}
+    return [*rows, *(Submission("", token) for token in sorted(tokens))]
+
+
+def _salvaged_row(line: str) -> Submission | None:
+    try:
+        row = submission_of(checks.parse(line.encode()))
+    except ValueError:
+        return None
+    return Submission(row.array, row.token, row.job_id)
 
 
 def find_array(root: Path, manifest: Manifest, name: str) -> Array:

@@ -140,9 +140,11 @@ def test_the_submit_limit_is_named_and_what_may_not_be_asked_is_told(
     assert found["slurmctld"].grade == "warn" and "not allowed here" in found["slurmctld"].seen
     assert found["limits"].grade == "warn" and "max_array_size" in found["limits"].to_do
     assert found["accounting"].grade == "ok"
+    bound = found["submit limit"]
+    assert bound.grade == "FAIL" and "set max_submit = 3 in the site profile" in bound.to_do
+    assert "QOSMaxSubmitJobPerUserLimit = 3 (QOS normal)" in bound.seen
     tested = found["sbatch --test-only 1n1g.wide"]
-    assert tested.grade == "FAIL" and "QOSMaxSubmitJobPerUserLimit" in tested.seen
-    assert "set max_submit = 3 in the site profile" in tested.to_do
+    assert tested.grade == "FAIL" and "set max_submit = 3" in tested.to_do
     assert found["job"].seen.endswith("every rank reported")
 
 
@@ -150,6 +152,7 @@ def test_gpus_that_steps_may_not_ask_for(tmp_path: Path, accounting: Onebox) -> 
     place = Workplace(tmp_path, accounting.env)
     site = profile(place, "accounting", 'gpus = "none"')
     found = examined(place, place.tiny("steps", ["1n1g"]), "--site", site, code=1)
+    assert found["submit limit"].grade == "ok"
     job = found["job"]
     assert job.grade == "FAIL" and "Invalid generic resource (gres)" in job.seen
     assert 'gpus to "gres", or gpus to "none" if jobs get whole nodes' in job.to_do
@@ -167,6 +170,7 @@ def test_doctor_does_not_wait_for_a_limit(tmp_path: Path, accounting: Onebox) ->
     finally:
         queue.call(*change, "MaxTRESPerUser=cpu=-1", "MaxSubmitJobsPerUser=3")
     assert waits.grade == "warn" and "because of a limit: QOSMaxCpuPerUserLimit" in waits.seen
+    assert full["submit limit"].grade == "warn" and "no job is taken" in full["submit limit"].to_do
     assert full["job"].grade == "warn" and "QOSMaxSubmitJobPerUserLimit" in full["job"].seen
     assert "still pending" not in waits.seen + full["job"].seen
 

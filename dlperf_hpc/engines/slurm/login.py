@@ -89,6 +89,9 @@ def examine(
     config = remedies.settings()
     yield accounting(config)
     yield limits(config, arrays, site)
+    bounds = remedies.submit_limits(site, config.get("ClusterName", ""))
+    if bounds:
+        yield remedies.submit_check(bounds, arrays, site)
     found = read_partitions(site.partition)
     there = partition(site, found)
     yield there
@@ -97,7 +100,7 @@ def examine(
         return None
     yield nodes(found, arrays)
     yield time_limits(found, arrays)
-    yield from scripts(root, arrays, site)
+    yield from scripts(root, arrays, site, bounds)
     up = {node.name: node for each in found for node in each.up}
     return Capacity(
         nodes=len(up),
@@ -279,7 +282,9 @@ def time_limits(found: Sequence[Partition], arrays: Sequence[Array]) -> CheckRes
     return CheckResult("ok", "time limit", seen)
 
 
-def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[CheckResult]:
+def scripts(
+    root: Path, arrays: Sequence[Array], site: Site, bounds: Sequence[remedies.SubmitLimit]
+) -> Iterator[CheckResult]:
     """Each array's script, exactly as it would be submitted, to ``sbatch --test-only``."""
     with tempfile.TemporaryDirectory(prefix="dlperf-doctor-") as directory:
         for array in arrays:
@@ -289,10 +294,12 @@ def scripts(root: Path, arrays: Sequence[Array], site: Site) -> Iterator[CheckRe
             except DlperfError as error:
                 yield CheckResult("FAIL", f"script of {array.name}", str(error))
                 continue
-            yield _tested(array, ask(["sbatch", "--test-only", str(path)]), site)
+            yield _tested(array, ask(["sbatch", "--test-only", str(path)]), site, bounds)
 
 
-def _tested(array: Array, done: CompletedProcess[str], site: Site) -> CheckResult:
+def _tested(
+    array: Array, done: CompletedProcess[str], site: Site, bounds: Sequence[remedies.SubmitLimit]
+) -> CheckResult:
     lines = [line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip()]
     seen = (
         "; ".join(line.removeprefix("sbatch: ") for line in lines) or f"exit code {done.returncode}"
@@ -305,5 +312,6 @@ def _tested(array: Array, done: CompletedProcess[str], site: Site) -> CheckResul
         to_do = remedies.other_gpus(site)
     if "node configuration" in seen:
         to_do = f"no nodes for {array.topology} here: see `sinfo -N -o '%N %G %c %m'`"
-    to_do = remedies.submit_remedy(seen, site) or to_do
+    if remedies.names_limit(seen):
+        to_do = remedies.submit_remedy(bounds)
     return CheckResult("FAIL", name, seen, to_do)

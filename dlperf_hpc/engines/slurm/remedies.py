@@ -2,9 +2,9 @@
 on how many array tasks a user may have in the queue.
 
 What applies to a job is decided by its QOS, its partition's, and an association that a site's
-plug-in may choose. So a value is given only once sbatch has refused, and where it can be no
-other's: it is written into site profiles, and decides whether `sweep --wait` goes on. Where a site
-forbids ``scontrol`` or ``sacctmgr``, nothing is known.
+plug-in may choose. Before anything is submitted, the likely limits help; once sbatch has refused, a
+value is given only where it can be no other's: it is written into site profiles, and decides
+whether `sweep --wait` goes on. Where a site forbids ``scontrol`` or ``sacctmgr``, nothing is known.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import os
 import pwd
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import starmap
 from typing import TYPE_CHECKING, NamedTuple
 
 from dlperf_hpc.engines.base import CheckResult, Limit, ask, run
@@ -23,6 +24,7 @@ from dlperf_hpc.errors import SiteError
 
 if TYPE_CHECKING:
     from dlperf_hpc.engines.site import Site
+    from dlperf_hpc.records.manifest import Array
 
 _INSTANT_S = 3.0  # what does not answer so soon is not asked before a sweep is submitted
 _TYPED = re.compile(r"\bgpu:([\w.-]*[A-Za-z_][\w.-]*)")  # gpu:a100:4, not gpu:8
@@ -78,6 +80,9 @@ LIMITS = {
 }
 """sbatch's words for what a user may have in the queue, and for a controller that is full."""
 
+_OF_QOS = {name: source.column for name, source in LIMITS.items() if source.entity == "qos"}
+_OF_USER = "AssocMaxSubmitJobLimit"
+
 
 def limit_behind(words: str, site: Site) -> Limit:
     """What is known for certain of the limit that sbatch names."""
@@ -114,6 +119,66 @@ def _only_qos(qos: str | None, partition: str | None) -> set[str]:
     return set() if qos is None or of_partition is None else {qos, of_partition} - {""}
 
 
+class SubmitLimit(NamedTuple):
+    """``most`` array tasks in the queue; ``holder`` is whose limit it is."""
+
+    name: str
+    holder: str
+    most: int
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.most} ({self.holder})"
+
+
+def submit_limits(site: Site, cluster: str = "") -> list[SubmitLimit]:
+    """The limits that a job of this site profile is likely to meet, the tightest first; empty where
+    there are none, or where nobody may ask. ``cluster`` is ours, for a database that several share.
+    The limits that an account's users have together are not among them."""
+    associations = _associations(site, cluster)
+    found = [
+        SubmitLimit(_OF_USER, f"account {each.account}, user {_user()}", int(each.most))
+        for each in associations
+        if each.most.isdigit()
+    ]
+    qualities = {site.qos} if site.qos else {each.usual_qos for each in associations}
+    if site.partition:
+        qualities.add(partition_qos(site.partition) or "")
+    if qualities - {""}:
+        for name, *limits in accounting_rows(["qos"], ["Name", *_OF_QOS.values()]):
+            values = zip(_OF_QOS, limits) if name in qualities else ()
+            found += [SubmitLimit(key, f"QOS {name}", int(n)) for key, n in values if n.isdigit()]
+    return sorted(found, key=lambda limit: limit.most)
+
+
+class _Association(NamedTuple):
+    """A user's row in accounting, by sacctmgr's columns."""
+
+    default_account: str
+    cluster: str
+    account: str
+    partition: str
+    qos: str
+    default_qos: str
+    most: str
+
+    @property
+    def usual_qos(self) -> str:
+        """The quality of service of a job that names none."""
+        only = "" if "," in self.qos else self.qos
+        return self.default_qos or only or "normal"
+
+
+def _associations(site: Site, cluster: str) -> list[_Association]:
+    """Those of this user that count for a job of this site profile."""
+    columns = ("DefaultAccount", "Cluster", "Account", "Partition", "QOS", "DefaultQOS")
+    wanted = (*columns, LIMITS[_OF_USER].column)
+    rows = accounting_rows(["user", _user(), "withassoc"], wanted)
+    found = [row for row in starmap(_Association, rows) if cluster in ("", row.cluster)]
+    account = site.account or next((row.default_account for row in found), "")
+    partitions = ("", site.partition)
+    return [row for row in found if row.account == account and row.partition in partitions]
+
+
 def _user() -> str:
     """The user's name in accounting; where the machine has no name for it, its number."""
     try:
@@ -122,18 +187,39 @@ def _user() -> str:
         return str(os.getuid())
 
 
-def submit_remedy(words: str, site: Site) -> str:
-    """What to do where sbatch's words name a limit of the user's; '' where they name none."""
-    limit = limit_behind(words, site)
-    if limit.name not in LIMITS:
-        return ""
-    if limit.most == 0:
+def submit_check(bounds: Sequence[SubmitLimit], arrays: Sequence[Array], site: Site) -> CheckResult:
+    """What accounting lets one have in the queue against the sweep, and the profile's word."""
+    most = bounds[0].most
+    sizes = [array.size for array in arrays]
+    seen = f"{bounds[0]}: array tasks in the queue"
+    if sizes:
+        seen += f"; the sweep: {sum(sizes)} in arrays of {max(sizes)} at most"
+    if site.max_submit and site.max_submit <= most:
+        return CheckResult("ok", "submit limit", f"{seen}; max_submit = {site.max_submit}")
+    to_do = submit_remedy(bounds)
+    if max(sizes, default=0) > most:
+        return CheckResult("FAIL", "submit limit", seen, to_do)
+    if not sizes or sum(sizes) > most:
+        return CheckResult("warn", "submit limit", seen, to_do)
+    return CheckResult("ok", "submit limit", seen)
+
+
+def names_limit(words: str) -> bool:
+    """Whether sbatch's words name a limit that accounting keeps."""
+    kept = (name for name, source in LIMITS.items() if source.entity in ("qos", "assoc"))
+    return any(name in words for name in kept)
+
+
+def submit_remedy(bounds: Sequence[SubmitLimit]) -> str:
+    """What to do where sbatch refuses an array by such a limit."""
+    if not bounds:
+        shows = "`sacctmgr show qos format=name,maxsubmitpu`"
+        return f"set max_submit in the site profile to the limit that {shows} shows"
+    if bounds[0].most == 0:
         return "no job is taken: set another qos or account in the site profile"
-    shows = "N in the site profile, N being what `sacctmgr show qos format=name,maxsubmitpu` shows"
-    value = shows if limit.most is None else f"{limit.most} in the site profile"
     return (
-        f"set max_submit = {value}: arrays are made no larger, and `sweep --wait` submits one after"
-        " another"
+        f"set max_submit = {bounds[0].most} in the site profile: arrays are made no larger, and"
+        " `sweep --wait` submits one after another"
     )
 
 

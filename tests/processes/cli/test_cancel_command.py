@@ -102,6 +102,7 @@ def no_manifest(root: Path) -> None:
 def half_a_manifest(root: Path) -> None:
     path = root / layout.MANIFEST
     path.write_text(path.read_text()[:-200])
+    (root / layout.SUBMISSIONS).unlink()
 
 
 def no_submissions(root: Path) -> None:
@@ -113,6 +114,13 @@ def damaged_submissions(root: Path) -> None:
         file.write('{"array": 7}\n[[[\n{"array": "x", "token": [1]}\n')
 
 
+def only_the_scripts(root: Path) -> None:
+    no_manifest(root)
+    no_submissions(root)
+    (root / layout.JOBS).mkdir()
+    (root / layout.JOBS / "7_submission.sh").write_text(f"#SBATCH --comment={TOKEN}\n")
+
+
 def a_rerun_without_its_file(root: Path) -> None:
     add_submission(root, Submission("1n1g.sample.r1", "dlperf-abcdefabcdefabcd", job_id="9"))
 
@@ -122,20 +130,28 @@ def a_damaged_rerun(root: Path) -> None:
     (root / layout.ARRAYS / "1n1g.sample.r1.json").write_text('{"token": "dlperf-1"')
 
 
-@pytest.mark.parametrize("befalls", [no_submissions, a_rerun_without_its_file, a_damaged_rerun])
-def test_jobs_end_as_long_as_the_directory_names_them(
+@pytest.mark.parametrize(
+    "befalls",
+    [
+        no_manifest,
+        half_a_manifest,
+        no_submissions,
+        damaged_submissions,
+        only_the_scripts,
+        a_rerun_without_its_file,
+        a_damaged_rerun,
+    ],
+)
+def test_jobs_end_whatever_is_lost_of_the_directory(
     root: Path, befalls: Callable[[Path], None]
 ) -> None:
     befalls(root)
     assert cancel.main([str(root)]) == 0 and cancelled(root) == ["7"]
 
 
-@pytest.mark.parametrize("befalls", [no_manifest, half_a_manifest, damaged_submissions])
-def test_of_a_directory_that_cannot_be_read_it_says_how_to_find_the_jobs(
-    root: Path, befalls: Callable[[Path], None], capsys: pytest.CaptureFixture[str]
-) -> None:
-    (root / layout.JOBS).mkdir()
-    befalls(root)
+def test_a_directory_without_any_token(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    no_manifest(root)
+    (root / layout.SUBMISSIONS).write_text("")
     assert cancel.main([str(root)]) == 2 and cancelled(root) == []
     told = capsys.readouterr().err
     assert "nothing was cancelled. `squeue --me -o '%A %j %k'` shows your jobs" in told

@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import os
+import pwd
 from pathlib import Path
 
 import pytest
 
 from dlperf_hpc.engines.base import run
 from dlperf_hpc.engines.site import Site
-from dlperf_hpc.engines.slurm import remedies
-from dlperf_hpc.engines.slurm.remedies import other_gpus, submit_remedy
+from dlperf_hpc.engines.slurm.remedies import other_gpus, submit_check, submit_limits, submit_remedy
 from dlperf_hpc.errors import SiteError
 
-# As sacctmgr --noheader --parsable2 prints a limit of qualities of service, and of associations.
-QOS = "normal| long|30 debug|5 closed|0 gpu|4"
-ASSOCIATIONS = "thesis|40 thesis| course|7"
+# As sacctmgr --noheader --parsable2 prints associations, and qualities of service.
+USER = """\
+thesis|here|thesis||normal,long|long|40
+thesis|here|thesis|debug|debug||2
+thesis|here|course||course||
+thesis|there|thesis||normal||1
+"""
+QOS = """\
+normal|||
+long|100||30
+debug|5||
+course|7|6|
+gpu|4||
+"""
 COMMANDS = {
-    "sacctmgr": f"""case "$*" in *qos*) rows='{QOS}' ;; *) rows='{ASSOCIATIONS}' ;; esac
-for row in $rows; do echo "$row"; done""",
+    "sacctmgr": f"case \"$*\" in *qos*) cat <<'E'\n{QOS}E\n;; *) cat <<'E'\n{USER}E\n;; esac",
     "scontrol": "case $3 in gpu) echo '   AllocNodes=ALL QoS=gpu' ;; *) echo QoS=N/A ;; esac",
     "sinfo": "echo gpu:a100:4,gpu:v100:2\necho gpu:8",
-    "squeue": "exit 1",
 }
-PER_USER = "sbatch: error: QOSMaxSubmitJobPerUserLimit"
 
 
 @pytest.fixture
@@ -33,30 +41,48 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
         (tmp_path / name).chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    remedies._value.cache_clear()
     return tmp_path
 
 
 @pytest.mark.parametrize(
-    ("words", "site", "to_do"),
+    ("site", "found"),
     [
-        (PER_USER, Site(qos="debug", partition="main"), "set max_submit = 5 in the site profile: "),
-        (PER_USER, Site(qos="normal", partition="gpu"), "set max_submit = 4 in the site profile: "),
-        (PER_USER, Site(qos="closed", partition="main"), "no job is taken: set another qos or"),
-        (PER_USER, Site(), "set max_submit = N in the site profile, N being what `sacctmgr show"),
-        ("AssocMaxSubmitJobLimit", Site(account="thesis"), "set max_submit = 40 in the site"),
-        ("AssocMaxSubmitJobLimit", Site(), "set max_submit = N in the site profile, N being"),
+        (Site(), ["30 QOS long", "40 account thesis", "100 QOS long"]),
+        (Site(qos="debug"), ["5 QOS debug", "40 account thesis"]),
+        (Site(account="course"), ["6 QOS course", "7 QOS course"]),
+        (Site(account="course", partition="gpu"), ["4 QOS gpu", "6 QOS course", "7 QOS course"]),
+        (Site(partition="debug", qos="normal"), ["2 account thesis", "40 account thesis"]),
+        (Site(account="nobody"), []),
     ],
 )
-def test_the_limit_that_sbatch_names(slurm: Path, words: str, site: Site, to_do: str) -> None:
-    """A value is told only where it can be no other's."""
-    assert submit_remedy(words, site).startswith(to_do)
+def test_the_limits_that_a_profile_meets(slurm: Path, site: Site, found: list[str]) -> None:
+    user = pwd.getpwuid(os.getuid()).pw_name
+    limits = submit_limits(site, "here")
+    assert [
+        f"{limit.most} {limit.holder}".replace(f", user {user}", "") for limit in limits
+    ] == found
 
 
-def test_words_that_name_no_limit_of_the_users(slurm: Path) -> None:
-    full = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying"
-    for words in (full, "sbatch: error: invalid partition specified: x"):
-        assert submit_remedy(words, Site()) == ""
+def test_another_cluster_of_the_same_database_does_not_count(slurm: Path) -> None:
+    assert submit_limits(Site(qos="normal"), "there")[0].most == 1
+    assert submit_limits(Site(qos="normal"), "here")[0].most == 40
+
+
+def test_a_user_for_whom_the_machine_has_no_name(
+    slurm: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a container, or while the directory service is away."""
+    monkeypatch.setattr(os, "getuid", lambda: 2**31 - 7)
+    assert submit_limits(Site(qos="debug"), "here")[1].holder == "account thesis, user 2147483641"
+
+
+def test_a_profile_that_keeps_to_the_limit_is_well(slurm: Path) -> None:
+    limits = submit_limits(Site(), "here")
+    assert submit_check(limits, [], Site(max_submit=30)).grade == "ok"
+    loose = submit_check(limits, [], Site(max_submit=31))
+    assert loose.grade == "warn" and "set max_submit = 30" in loose.to_do
+    assert "QOSGrpSubmitJobsLimit = 30 (QOS long)" in loose.seen
+    assert "sacctmgr show qos" in submit_remedy([])
 
 
 def test_types_of_gpus_are_named_where_the_profile_has_none_of_them(slurm: Path) -> None:
@@ -71,10 +97,7 @@ def test_commands_that_are_absent_or_may_not_be_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    remedies._value.cache_clear()
-    assert "sacctmgr show qos" in submit_remedy(PER_USER, Site()) and "gpus to" in other_gpus(
-        Site()
-    )
+    assert submit_limits(Site()) == [] and "gpus to" in other_gpus(Site())
     (tmp_path / "sinfo").write_text("no program")
     (tmp_path / "sinfo").chmod(0o755)
     with pytest.raises(SiteError, match="sinfo: cannot be run: Exec format error"):
