@@ -264,7 +264,7 @@ def clock(seconds: float) -> str:
 # --- the whole, and warnings
 
 
-def _status_parts(collection: RunCollection, directory: str) -> list[RenderableType]:
+def status_parts(collection: RunCollection, directory: str) -> list[RenderableType]:
     """All tables on how the runs stand, but for those that ended badly."""
     from rich.text import Text
 
@@ -300,7 +300,7 @@ def print_status(collection: RunCollection, directory: str) -> None:
     from rich.console import Console
 
     console = Console(highlight=False)
-    for part in _status_parts(collection, directory):
+    for part in status_parts(collection, directory):
         console.print(part)
     trouble = trouble_table(
         [result for result in collection.results if result.status.bad],

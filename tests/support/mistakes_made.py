@@ -311,7 +311,7 @@ dlperf run my.toml                               | dlperf sweep
 dlperf submit my.toml                            | dlperf sweep
 dlperf my.toml                                   | dlperf sweep my.toml
 dlperf squeue logs/first                         | dlperf status
-dlperf watch logs/first                          | watch dlperf status
+dlperf watch logs/first                          | dlperf status, --watch
 dlperf scancel logs/first                        | dlperf cancel
 dlperf kill logs/first                           | dlperf cancel
 dlperf retry logs/first                          | dlperf rerun
@@ -322,8 +322,7 @@ dlperf check my.toml                             | dlperf doctor
 dlperf install tensorflow                        | dlperf env make
 dlperf help sweep                                | usage: dlperf sweep
 dlperf version                                   | dlperf_hpc
-dlperf status logs/first --follow                | watch dlperf status
-dlperf status logs/first --watch                 | watch dlperf status
+dlperf status logs/first --follow                | --watch
 dlperf logs logs/first --tail                    | tail
 dlperf rerun logs/first --failed                 | --status failed
 dlperf rerun logs/first --time-limit 02:00:00    | --time

@@ -165,20 +165,13 @@ def test_the_schedulers_last_words_are_kept(tmp_path: Path, squeue: Path) -> Non
     assert len((root / layout.FINAL_STATES).read_text().splitlines()) == 1
 
 
-@pytest.mark.parametrize("option", ["--watch", "--every=5"])
-def test_the_screen_that_is_gone_names_what_to_type(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str
+@pytest.mark.parametrize("every", ["inf", "nan", "0", "-5", "soon"])
+def test_a_time_between_looks_that_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], every: str
 ) -> None:
     with pytest.raises(SystemExit, match="2"):
-        importlib.import_module("dlperf_hpc.cli.status").main([option, str(tmp_path)])
-    assert "(type `watch dlperf status DIRECTORY`)" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("seconds", ["inf", "nan", "0", "-5", "soon"])
-def test_a_time_that_is_none(capsys: pytest.CaptureFixture[str], seconds: str) -> None:
-    with pytest.raises(SystemExit, match="2"):
-        importlib.import_module("dlperf_hpc.cli.doctor").main([f"--timeout={seconds}"])
-    assert f"'{seconds}' is not a number of seconds up to a day" in capsys.readouterr().err
+        importlib.import_module("dlperf_hpc.cli.status").main([f"--every={every}", str(tmp_path)])
+    assert f"'{every}' is not a number of seconds up to a day" in capsys.readouterr().err
 
 
 def test_an_array_that_was_cancelled_before_it_began(tmp_path: Path, squeue: Path) -> None:

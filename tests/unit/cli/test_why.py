@@ -106,6 +106,8 @@ def test_runs_that_are_named_badly(tmp_path: Path, capsys: Any) -> None:
         assert main([str(tmp_path), "--why", name]) == 2
         message = capsys.readouterr().err
         assert words in message and RUNS[0].id in message
+    assert main([str(tmp_path), "--why", "1", "--watch"]) == 2
+    assert "leave out --watch" in capsys.readouterr().err
 
 
 def test_a_run_in_an_archive(tmp_path: Path, capsys: Any) -> None:
