@@ -89,8 +89,11 @@ def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         if builder.steps:
             builder.pause(line, "evaluation")
     elif counter and loss and "%|" not in text:
-        done = int(counter["done"])
+        done, said = int(counter["done"]), counter[0][:40]
         if epoch is None or _goes_on(line, builder, epoch["epoch"], done):
+            if not builder.steps:
+                why = f"an unknown program: {said!r} is taken for the number of an iteration"
+                builder.note(line, why, partly=True)
             _read_step(line, builder, text, done, loss["loss"])
 
 
@@ -128,7 +131,7 @@ def _figure(line: Line, builder: ReadingBuilder, text: str) -> float | None:
             builder.state["speed"] = speed
             scope = Scope.DEVICE if groups.get("one") or groups.get("each") else Scope.PROCESS
             builder.printed = Printed(speed[0], scope)
-            why = f"the printed speed is known by its name alone: {match[0][:40]!r}"
+            why = f"an unknown program: {match[0][:40]!r} is taken for its speed"
             builder.note(line, why, partly=True)
         power = {"k": 1e3, "m": 1e6}.get(groups["power"].lower(), 1.0)
         return float(without_commas(groups["value"])) * power * speed[1]

@@ -54,7 +54,8 @@ def test_a_speed_is_known_by_its_name(
 ) -> None:
     result = one(tmp_path, lines_of(line))
     assert dict(result.rates) == pytest.approx(rates)
-    assert any("is known by its name alone" in warning for warning in result.warnings)
+    assert result.warnings[0].startswith("an unknown program: ")
+    assert any(each.endswith("is taken for its speed") for each in result.warnings)
 
 
 @pytest.mark.parametrize(
