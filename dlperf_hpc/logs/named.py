@@ -3,7 +3,7 @@ r"""Programs that no format knows, by the words of their lines.
 ``Epoch 1 Step [20/756] Loss: 3.65``, ``{"iter": 100, "loss": 2.1, "tokens/s": 5123}``: a line
 counts if it names an iteration's number and a loss, and no evaluation. The speed is the number
 before a unit (``51.2 images/sec``) or behind its name (``step_time: 120 ms``), the clock the stamp
-in the line. Samples/s and tokens/s are taken for those of one process, tokens not for those of
+in the line, or the time of a bar that shows a loss. Samples/s and tokens/s are taken for those of one process, tokens not for those of
 whole sequences. Of a number that begins anew with each epoch the first epoch is read. The batch is
 that of a line before (``batch_size=32``), unless gradients are accumulated: which steps the number
 counts is not known.
@@ -14,12 +14,14 @@ from __future__ import annotations
 import re
 
 from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
+from dlperf_hpc.logs.formats.bars import Bar, add_bar, bar_of
 from dlperf_hpc.logs.lineparts import CLOCKS, DECIMAL, without_commas
 from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
 
 READ_BYTES = 1 << 23
 """As much of a file's beginning is read."""
 
+_MOST_OFF = 0.05  # by which a figure may be rounded
 _LONGEST = 2000  # characters of a line that are looked at
 _EQUALS = r"['\")\]]{0,3} {0,3}[:=] {0,8}['\"\[(]? {0,8}"  # between a name and its number
 _IS = _EQUALS.replace("[:=]", "[:=#]?")
@@ -51,7 +53,11 @@ def _time(unit: str) -> tuple[re.Pattern[str], ...]:
 
 
 SPEEDS = (
-    (Unit.SAMPLES_PER_S, 1.0, _rate("sample|image|img|example|sequence|seq|sentence|utterance")),
+    (
+        Unit.SAMPLES_PER_S,
+        1.0,
+        _rate("sample|image|img|example|instance|sequence|seq|sentence|utterance"),
+    ),
     (Unit.UNPADDED_TOKENS_PER_S, 1.0, _rate("token|tok")),
     (Unit.ITERATIONS_PER_S, 1.0, _rate("it|iter|iteration|step|batch|update")),
     (Unit.S_PER_ITERATION, 1e-3, _time("m(?:illi)?s(?:ec(?:ond)?s?)?")),
@@ -88,13 +94,22 @@ def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     if _EVALUATION.search(text):
         if builder.steps:
             builder.pause(line, "evaluation")
-    elif counter and loss and "%|" not in text:
+    elif loss and "%|" in text:
+        _read_bar(line, builder, bar_of(text), loss["loss"])
+    elif counter and loss:
         done, said = int(counter["done"]), counter[0][:40]
         if epoch is None or _goes_on(line, builder, epoch["epoch"], done):
             if not builder.steps:
                 why = f"an unknown program: {said!r} is taken for the number of an iteration"
                 builder.note(line, why, partly=True)
             _read_step(line, builder, text, done, loss["loss"])
+
+
+def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar | None, loss: str) -> None:
+    """A bar that shows a loss: its time is the clock. Another one's are not read."""
+    if bar and bar.done and builder.state.setdefault("bar", bar[:3:2]) == bar[:3:2]:
+        builder.note_once(line, f"an unknown program: the bar {bar.name!r} is taken for training")
+        add_bar(line, builder, bar, loss=loss)
 
 
 def _goes_on(line: Line, builder: ReadingBuilder, epoch: str, done: int) -> bool:
@@ -133,6 +148,9 @@ def _figure(line: Line, builder: ReadingBuilder, text: str) -> float | None:
             builder.printed = Printed(speed[0], scope)
             why = f"an unknown program: {match[0][:40]!r} is taken for its speed"
             builder.note(line, why, partly=True)
+        decimals = len(groups["value"].partition(".")[2])
+        if 0.5 * 10.0**-decimals > _MOST_OFF * float(without_commas(groups["value"])):
+            return None  # it is rounded
         power = {"k": 1e3, "m": 1e6}.get(groups["power"].lower(), 1.0)
         return float(without_commas(groups["value"])) * power * speed[1]
     return None
@@ -143,6 +161,20 @@ NAMED = Format(
     title="other programs, by the names of their figures",
     evidence=Evidence.QUOTED,
     source="",
-    literals=("tep", "ter", "atch", "pdate", "it=", "ccum", "val", "Val", "VAL", "est", "EST"),
+    literals=(
+        "tep",
+        "ter",
+        "atch",
+        "pdate",
+        "it=",
+        "it/s",
+        "s/it",
+        "ccum",
+        "val",
+        "Val",
+        "VAL",
+        "est",
+        "EST",
+    ),
     own=(LinePattern(take=_read),),
 )

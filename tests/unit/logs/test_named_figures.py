@@ -46,7 +46,7 @@ def one(tmp_path: Path, text: str, stated: Mapping[str, Any] = ONE) -> RunResult
         ("Iteration {n} | loss: 2.3 | throughput 250 examples per second |", {"samples/s": 250.0}),
         ("[{n}] global_step: {n}, loss: 2, speed: 4.0 it/s", {ITERATIONS: 4.0}),
         ("step {n} loss 1.5 step_time: 250ms", {ITERATIONS: 4.0}),
-        ("step {n} loss 1.5 (0.5 s/step)", {ITERATIONS: 2.0}),
+        ("step {n} loss 1.5 (0.50 s/step)", {ITERATIONS: 2.0}),
     ],
 )
 def test_a_speed_is_known_by_its_name(
@@ -68,7 +68,7 @@ def test_a_speed_is_known_by_its_name(
         "loss 2.3 96 imgs/s",  # at which iteration?
         "val step {n} loss 2.3 96 imgs/s",
         "step {n} eval_loss 2.3 96 imgs/s",
-        "  5%|5   | {n}/200 [00:05<01:35, 1.98it/s, step={n}, loss=2.3]",  # a bar's is no mean
+        "step {n} loss 2.3 - 3s/step",  # or 2.6
         "request {n}: 96 tokens/s",
     ],
 )
@@ -134,6 +134,26 @@ def test_of_numbers_that_begin_anew_the_first_epoch_is_read(tmp_path: Path) -> N
         lines_of("epoch {n[0]} step {n} loss 2.5 96.0 imgs/s".replace("{n[0]}", "{decimal}")),
     )
     assert dict(going_on.rates) == {"samples/s": pytest.approx(96.0)}
+
+
+def bars(step_s: float, loss: str, last: int = 200) -> str:
+    seconds = [int(n * step_s) for n in range(last + 1)]
+    times = [f"{each // 60:02}:{each % 60:02}" for each in seconds]
+    return "".join(
+        f"\rTraining:   5%|5   | {n}/400 [{times[n]}<01:00, 9.98it/s{loss}]"
+        for n in range(1, last + 1)
+    )
+
+
+def test_a_bar_that_shows_a_loss_is_a_clock(tmp_path: Path) -> None:
+    result = one(tmp_path, bars(1.0, ", loss=2.5"))
+    assert dict(result.rates) == {ITERATIONS: pytest.approx(1.0, rel=0.02)}
+    assert not read(tmp_path, bars(1.0, ""), ONE).results
+    assert not read(tmp_path, bars(1.0, ", val_loss=2.5"), ONE).results
+    woven = bars(1.0, ", loss=2.5").replace(
+        "\r", "\rTraining:   5%|5   | 9/10 [00:01<01:00, 9.9it/s, loss=1]\r", 40
+    )
+    assert dict(one(tmp_path, bars(1.0, ", loss=2.5", 1) + woven).rates) == dict(result.rates)
 
 
 def test_few_lines_make_no_run_of_a_file(tmp_path: Path) -> None:
