@@ -3,10 +3,10 @@ r"""Programs that no format knows, by the words of their lines.
 ``Epoch 1 Step [20/756] Loss: 3.65``, ``{"iter": 100, "loss": 2.1, "tokens/s": 5123}``: a line
 counts if it names an iteration's number and a loss, and no evaluation. The speed is the number
 before a unit (``51.2 images/sec``) or behind its name (``step_time: 120 ms``), the clock the stamp
-in the line, or the time of a bar that shows a loss. Samples/s and tokens/s are taken for those of one process, tokens not for those of
-whole sequences. Of a number that begins anew with each epoch the first epoch is read. The batch is
-that of a line before (``batch_size=32``), unless gradients are accumulated: which steps the number
-counts is not known.
+in the line, or the time of a bar that shows a loss. Samples/s and tokens/s are taken for those of
+one process, tokens not for those of whole sequences. Of a number that begins anew with each epoch
+the first epoch is read. The batch is that of a line before (``batch_size=32``), unless gradients
+are accumulated: which steps the number counts is not known.
 """
 
 from __future__ import annotations
@@ -162,19 +162,8 @@ NAMED = Format(
     evidence=Evidence.QUOTED,
     source="",
     literals=(
-        "tep",
-        "ter",
-        "atch",
-        "pdate",
-        "it=",
-        "it/s",
-        "s/it",
-        "ccum",
-        "val",
-        "Val",
-        "VAL",
-        "est",
-        "EST",
+        *("tep", "ter", "atch", "pdate", "it=", "it/s", "s/it", "ccum"),
+        *("val", "Val", "VAL", "est", "EST"),
     ),
     own=(LinePattern(take=_read),),
 )
