@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from csv import DictReader
 from pathlib import Path
 
 import pytest
 from fixtures_slurm import Onebox
+from places import ROOT
 from queueing import Queue
 from sweeping import Workplace, wait_until
 
@@ -15,17 +17,46 @@ from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.ledger import read_ledger
 
-# A file beside the sweep says what befalls the run that a job measures as its so-manyth.
+STEPS = ROOT / "tests" / "support" / "programs" / "steps.py"
 SITE = """
 partition = "main"
 exclusive = false
 poll_s = 1.0
 [environment.default]
-env = {{ GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self" }}
-setup = ["f={0}/doom.$DLPERF_TURN; if [ -e $f ]; then export DLPERF_FAULT=$(cat $f); fi"]
+env = { UCX_TLS = "tcp,self" }
 [environment.other]
-env = {{ GLOO_SOCKET_IFNAME = "lo", UCX_TLS = "tcp,self" }}
+env = { UCX_TLS = "tcp,self" }
 setup = ["echo turn $DLPERF_TURN is in other"]
+"""
+# A program that needs nothing: eight starts of PyTorch would tell no more of the job.
+SWEEP = """
+together = "ms"
+topologies = ["1n1g"]
+repeats = 4
+time_limit = "00:20:00"
+[measure]
+warmup = 3
+iterations = 10
+[case]
+framework = "mine"
+model = "toy"
+batch_size = 4
+[[zip]]
+ms = [20, 30]
+environment = ["default", "other"]
+[program.mine]
+launch = "rank"
+run = ["doomed.py", "{steps*9}", "{ms}", "{global_batch}"]
+[program.mine.keys]
+ms = 1
+[program.mine.read]
+format = "megatron"
+"""
+DOOMED = f"""
+import os, runpy, sys
+if os.environ["DLPERF_TURN"] == "4":
+    sys.exit("doomed")
+runpy.run_path({str(STEPS)!r}, run_name="__main__")
 """
 
 
@@ -41,15 +72,13 @@ def queue(onebox: Onebox) -> Queue:
 
 def letter_of(result: RunResult) -> str:
     assert isinstance(result.run.case, Case)
-    return {1: "A", 2: "B"}[result.run.case.accumulation]
+    return {20: "A", 30: "B"}[dict(result.run.case.options)["ms"]]
 
 
 def test_two_cases_four_times_in_one_job(place: Workplace, queue: Queue) -> None:
-    site = place.write("site.toml", SITE.format(place.root))
-    place.write("doom.4", "raise@0")
-    spec, root = place.tiny("pairs", ["1n1g"], repeats=4), place.directory("pairs")
-    text = f'together = "accumulation"\n{spec.read_text()}[[zip]]\naccumulation = [1, 2]\n'
-    spec.write_text(f'{text}environment = ["default", "other"]\n')
+    site = place.write("site.toml", SITE)
+    place.write("doomed.py", DOOMED)
+    spec, root = place.write("pairs.toml", SWEEP), place.directory("pairs")
     done = place.verb("sweep", spec, "--site", site)
     assert done.returncode == 0 and done.stdout.count("submitted: job") == 1, done.stderr
     ((job, token),) = queue.jobs(root).items()
@@ -66,8 +95,12 @@ def test_two_cases_four_times_in_one_job(place: Workplace, queue: Queue) -> None
 
     told = place.verb("compare", root, root, "--across", "tags", "--json")
     row = json.loads(told.stdout)["cases"][0]
-    speeds = {(letter_of(each), each.run.repeat): each.samples_per_s for each in results}
-    ratios = [(speeds["B", n] or 0) / (speeds["A", n] or 0) for n in (1, 2, 4)]
+    assert place.verb("report", root, "--write", "csv").returncode == 1  # one run failed
+    with open(root / "report" / "runs.csv", encoding="utf-8") as file:
+        speeds = {
+            (each["tags"], each["repeat"]): each["samples_per_s"] for each in DictReader(file)
+        }
+    ratios = [float(speeds["envother-ms30", n]) / float(speeds["ms20", n]) for n in "124"]
     assert row["pairs"] == 3 and row["ratio"] == pytest.approx(sorted(ratios)[1])
     assert (row["ratio_low"], row["ratio_high"]) == pytest.approx((min(ratios), max(ratios)))
     assert (

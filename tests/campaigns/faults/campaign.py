@@ -46,10 +46,11 @@ this page.
 
 {table}
 
-**How.** Each drill is a sweep of a few runs, one after another, with the tiny BERT. The first run
-ends well. Then the fault strikes a run, and afterwards the same `sweep` and `rerun` commands are
-typed until every run is ok. Everything is the real Slurm, with one exception: for the faults of
-`sbatch`, an `sbatch` on the PATH calls the real one, or does not, and then fails.
+**How.** Each drill is a sweep of a few runs, one after another, with the tiny BERT; where a fault
+concerns the queue alone, with a program of a few lines. The first run ends well. Then the fault
+strikes a run, and afterwards the same `sweep` and `rerun` commands are typed until every run is ok.
+Everything is the real Slurm, with one exception: for the faults of `sbatch`, an `sbatch` on the
+PATH calls the real one, or does not, and then fails.
 
 **What is counted** in the sweep's directory, in the queue and in accounting:
 

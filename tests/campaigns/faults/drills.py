@@ -157,7 +157,7 @@ def cancel_single(stage: Stage, fault: str) -> Trial:
 
 @drill("scancel of the whole array")
 def cancel_whole(stage: Stage, fault: str) -> Trial:
-    scene = Scene(stage, fault, runs=3)
+    scene = Scene(stage, fault, runs=3, steps=True)
     scene.gate(1)
     scene.begin()
     scene.wait(lambda: scene.state(1) == "RUNNING", "the second task")
@@ -207,7 +207,7 @@ def sbatch_banner(stage: Stage, fault: str) -> Trial:
 
 def _sbatch(stage: Stage, fault: str, script: str, submitted: int) -> Trial:
     """Two arrays, one after the other through an sbatch that fails."""
-    scene = Scene(stage, fault, topologies=("1n1g", "2n1g"), runs=1)
+    scene = Scene(stage, fault, topologies=("1n1g", "2n1g"), runs=1, steps=True)
     scene.place.env = {**scene.place.env, "PATH": shim(scene.place.root, script)}
     done = scene.sweep(code=0 if submitted else 1)
     assert done.stdout.count("submitted: job") == submitted, done.stdout + done.stderr
@@ -219,8 +219,10 @@ def _sbatch(stage: Stage, fault: str, script: str, submitted: int) -> Trial:
 @drill("squeue prints a page of HTML, and exit code 0")
 def squeue_garbage(stage: Stage, fault: str) -> Trial:
     """While it does, nothing is known of what waits or runs, and nothing is submitted again."""
-    scene = Scene(stage, fault)
-    scene.begin("hang@0")
+    scene = Scene(stage, fault, steps=True)
+    scene.gate(1)
+    scene.begin()
+    scene.wait(lambda: scene.state(1) == "RUNNING", "the second task")
     page = "echo '<html><body>Service temporarily unavailable</body></html>'\n"
     scene.place.env = {**scene.place.env, "PATH": shim(scene.place.root, page, "squeue")}
     told = scene.told()[1]
@@ -251,7 +253,7 @@ def log_emptied(stage: Stage, fault: str) -> Trial:
 @drill("the manifest is lost while jobs wait")
 def manifest_lost(stage: Stage, fault: str) -> Trial:
     """They can be ended all the same; with the manifest back, the sweep goes on."""
-    scene = Scene(stage, fault)
+    scene = Scene(stage, fault, steps=True)
     scene.gate(1)
     scene.begin()
     manifest, job = scene.root / layout.MANIFEST, scene.task(1).split("_")[0]
@@ -302,7 +304,7 @@ def _power_cut(scene: Scene) -> None:
 @drill("a limit on submitted jobs (AssocMaxSubmitJobLimit)", alone=True)
 def submit_limit(stage: Stage, fault: str) -> Trial:
     """First as one who goes away, then as one who stays: in waves, as the queue empties."""
-    scene = Scene(stage, fault, topologies=("1n1g", "1n2g", "2n1g"), runs=1)
+    scene = Scene(stage, fault, topologies=("1n1g", "1n2g", "2n1g"), runs=1, steps=True)
     limit = ("sacctmgr", "-i", "modify", "user", stage.user, "set")
     stage.queue.call(*limit, "MaxSubmitJobs=1")
     try:
@@ -340,7 +342,7 @@ def controller_restarts(stage: Stage, fault: str) -> Trial:
 @drill("slurmctld is SIGKILLed and forgets its last seconds", alone=True)
 def controller_killed(stage: Stage, fault: str) -> Trial:
     """It then believes that the first run still runs and the second waits: a person cancels."""
-    scene = Scene(stage, fault)
+    scene = Scene(stage, fault, steps=True)
     scene.gate(1)
     scene.begin()
     scene.wait(lambda: scene.state(1) == "RUNNING", "the second task")
@@ -356,7 +358,7 @@ def controller_killed(stage: Stage, fault: str) -> Trial:
 
 @drill("slurmctld is away when a sweep is submitted", alone=True)
 def controller_away(stage: Stage, fault: str) -> Trial:
-    scene = Scene(stage, fault, runs=1)
+    scene = Scene(stage, fault, runs=1, steps=True)
     stage.kill("slurmctld")
     try:
         done = scene.sweep(code=1)

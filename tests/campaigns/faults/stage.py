@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from fixtures_slurm import Onebox, call, short_directory
-from places import BUSY
+from places import BUSY, ROOT
 from queueing import Queue, executions, files_of_ok_runs, live_runs
 from sweeping import Done, Workplace, wait_until
 
@@ -51,6 +51,15 @@ SMALL_MIB = 4  # of the file system that is filled up
 BAD = "failed,partial,timeout,out_of_memory,preempted,node_failed,cancelled,lost"
 PATIENCE_S = 240.0 * BUSY
 
+# In place of the tiny BERT where the queue alone is struck: most of a drill is starts of PyTorch.
+STEPS = f"""
+[program.steps]
+launch = "rank"
+workdir = "{ROOT}/tests/support/programs"
+run = ["steps.py", "200", "20", "{{global_batch}}"]
+[program.steps.read]
+format = "megatron"
+"""
 SITE = """\
 partition = "{partition}"
 exclusive = {exclusive}
@@ -159,7 +168,8 @@ def _mount(path: Path) -> bool:
 
 @dataclass
 class Scene:
-    """A sweep of ``runs`` runs of each topology; ``keys`` and ``environment`` go into its site."""
+    """A sweep of ``runs`` runs of each topology; ``keys`` and ``environment`` go into its site. Of
+    ``steps`` the runs are those of a program that needs nothing, and no fault can be in it."""
 
     stage: Stage
     fault: str
@@ -172,6 +182,7 @@ class Scene:
     limits: str = ""
     time_limit: str = "00:20:00"
     where: Path | None = None
+    steps: bool = False
     before: dict[Path, bytes] = field(default_factory=dict)
     twice: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
@@ -189,6 +200,9 @@ class Scene:
         self.spec = self.place.tiny(
             self.name, list(self.topologies), self.runs, self.time_limit, self.limits
         )
+        if self.steps:
+            text = self.spec.read_text().replace('framework = "ddp"', 'framework = "steps"')
+            self.spec.write_text(text + STEPS)
 
     def _site(self) -> dict[str, str]:
         return {name: getattr(self, name) for name in ("partition", "keys", "environment")}
