@@ -3,7 +3,7 @@
 # make test         what a newcomer runs: unit tests, the verbs as processes, local MPI, a real one-machine Slurm, PyTorch
 # make test-all     that, all frameworks, and what takes longer: faults, campaigns
 # make bench        what takes longer: the wrapper's own cost, models beside others', reading logs, 10 000 runs
-# make long         published sweeps, benchmarks in short, rehearsal of the acceptance pack, fuzzing: before a release
+# make long         published sweeps, loss curves, benchmarks in short, the acceptance pack, fuzzing: before a release
 # make faults       a sweep under every fault there is, on a real Slurm: what is lost, doubled, altered
 # make attacks      what another user of the file system may plant: what is written, run, leaked
 # make mistakes     what a newcomer types wrong, and the answers: docs/mistakes.md

@@ -44,17 +44,25 @@ MARKERS = {
 }
 # The files that take minutes, the slowest first: files that run side by side shall end together.
 SLOW = (
-    *("campaigns/test_faults.py", "campaigns/test_attacks.py", "mpi/test_local_engine.py"),
-    *("frameworks/test_checkpoints.py", "frameworks/horovod/test_horovod.py"),
-    *("frameworks/test_published_sweeps.py", "frameworks/test_all_frameworks.py"),
-    *("slurm/test_resume.py", "mpi/test_local_programs.py"),
-    *("frameworks/tensorflow/test_tensorflow.py", "slurm/test_unusual_sites.py"),
-    *("frameworks/tensorflow/test_models_tensorflow.py", "slurm/test_slow_node.py"),
-    *("slurm/test_slurm_sweeps.py", "slurm/test_earlier_sweeps.py"),
-    *("frameworks/torch/test_adding_pages.py", "frameworks/torch/test_gpt2.py"),
-    *("frameworks/deepspeed/test_deepspeed.py", "slurm/test_slurm_programs.py"),
-    *("slurm/test_doctor.py", "slurm/test_first_day.py", "frameworks/torch/test_first_commands.py"),
-    *("slurm/test_growing_sweeps.py", "frameworks/torch/test_timed_programs.py"),
+    *("campaigns/test_faults.py", "frameworks/test_published_sweeps.py"),
+    *("campaigns/test_attacks.py", "frameworks/test_checkpoints.py"),
+    *("frameworks/horovod/test_horovod.py", "frameworks/tensorflow/test_models_tensorflow.py"),
+    *("frameworks/tensorflow/test_tensorflow.py", "frameworks/deepspeed/test_deepspeed.py"),
+    # xdist binds the next file to the worker of one that has two tests or less: a short one.
+    *(
+        "frameworks/test_all_frameworks.py",
+        "campaigns/test_fuzz.py",
+        "campaigns/test_interrupts.py",
+    ),
+    *("mpi/test_local_engine.py", "slurm/test_resume.py", "mpi/test_local_programs.py"),
+    *("slurm/test_unusual_sites.py", "slurm/test_slow_node.py", "slurm/test_slurm_sweeps.py"),
+    *("slurm/test_slurm_programs.py", "frameworks/torch/test_fsdp.py"),
+    *("slurm/test_earlier_sweeps.py", "frameworks/torch/test_gpt2.py"),
+    *("frameworks/torch/test_llama3.py", "frameworks/torch/test_adding_pages.py"),
+    *("slurm/test_first_day.py", "slurm/test_doctor.py", "mpi/test_largest_batch.py"),
+    *("frameworks/torch/test_first_commands.py", "frameworks/torch/test_timed_programs.py"),
+    *("slurm/test_growing_sweeps.py", "frameworks/torch/test_placement.py"),
+    *("frameworks/torch/test_nanogpt_program.py", "slurm/test_largest_on_slurm.py"),
 )
 FRAMEWORKS = {"torch", "tensorflow", "deepspeed", "horovod"}
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system"}

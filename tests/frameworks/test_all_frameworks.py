@@ -22,7 +22,7 @@ from dlperf_hpc.records.record import read_record
 
 pytestmark = pytest.mark.timeout(1800)  # of a machine with much else to do
 SITE = 'partition = "main"\nexclusive = false\npoll_s = 1.0\narray_parallelism = 1\n'
-TOPOLOGY, STEPS = "2n2g", 48
+TOPOLOGY = "2n2g"
 ENVIRONMENTS = {
     "ddp": "default",
     "fsdp": "default",
@@ -49,13 +49,13 @@ environment = {list(ENVIRONMENTS.values())}
 """.replace("[zip]", "[[zip]]")
 
 
-def _spec(place: Workplace, weights: Path) -> Path:
+def _spec(place: Workplace, weights: Path, steps: int) -> Path:
     """A tiny sweep over every back end, which all begin with these weights, with a checkpoint."""
     # A checkpoint is not tried with the time limit near, which a busy machine would come to.
     text = place.tiny("curves", [TOPOLOGY], time_limit="00:20:00", more=EVERY).read_text()
     options = f'initial_weights = "{weights}"\ndropout = 0.0\n'
     text = text.replace('framework = "ddp"\n', options).replace("bert-tiny", "gpt2-tiny")
-    text = text.replace("iterations = 6", f"iterations = {STEPS}\ncheckpoint = true")
+    text = text.replace("iterations = 6", f"iterations = {steps}\ncheckpoint = true")
     return place.write("curves.toml", text)
 
 
@@ -66,7 +66,7 @@ def _why(place: Workplace) -> list[str]:
     return [line for line in lines if "checkpoint" in line]
 
 
-def _all_rows(place: Workplace, name: str) -> None:
+def _all_rows(place: Workplace, name: str, steps: int) -> None:
     """Every back end has every row, and they measured the same thing."""
     rows = {row["framework"]: row for row in place.table(name)}
     assert set(rows) == set(ENVIRONMENTS)
@@ -82,7 +82,7 @@ def _all_rows(place: Workplace, name: str) -> None:
     for row in rows.values():
         assert float(row["samples_per_s"]) > 0 and row["runs_ok"] == "1"
         assert row["topology"] == TOPOLOGY
-        assert row["optimizer_steps"] == str(STEPS) and row["skipped_steps"] == "0"
+        assert row["optimizer_steps"] == str(steps) and row["skipped_steps"] == "0"
         assert all(float(row[f"checkpoint_{name}"] or 0) > 0 for name in CHECKPOINT), _why(place)
     assert len({row["global_batch"] for row in rows.values()}) == 1
     told = [result.window.loss_first for result in results if result.window]
@@ -90,19 +90,21 @@ def _all_rows(place: Workplace, name: str) -> None:
     assert len(losses) == len(results) and max(losses) - min(losses) < 0.5
 
 
+# A window of 48 steps is most of the time, and tells no more of the code than the first 16.
+@pytest.mark.parametrize("steps", [16, pytest.param(48, marks=pytest.mark.long)])
 def test_every_back_end_on_four_ranks_of_two_nodes_has_every_row_and_the_same_curve(
-    tmp_path: Path, onebox: Onebox
+    tmp_path: Path, onebox: Onebox, steps: int
 ) -> None:
-    """Equal weights and data; 50 steps of AdamW in fp32, without dropout, which the other sweeps of
-    back ends have: they agree to 1e-3 at every step."""
+    """Equal weights and data; steps of AdamW in fp32, without dropout, which the other sweeps of
+    back ends have: they agree to 1e-4 at every step."""
     place = Workplace(tmp_path, onebox.env)
     weights = tmp_path / "weights.npz"
     make = [sys.executable, "-m", "dlperf_hpc.train.make_weights", "gpt2-tiny", str(weights)]
     subprocess.run(make, env=dict(place.env), check=True, timeout=120 * BUSY)
     site = place.write("site.toml", SITE + environments())
-    done = place.verb("sweep", _spec(place, weights), "--site", site, "--wait", timeout=880)
+    done = place.verb("sweep", _spec(place, weights, steps), "--site", site, "--wait", timeout=880)
     assert done.returncode in (0, 1), done.stdout + done.stderr
-    _all_rows(place, "curves")
+    _all_rows(place, "curves", steps)
     curves = {}
     for result in full_results(place.directory("curves")).results:
         record = read_record(RunPaths(place.directory("curves"), result.run.id).record)
@@ -110,6 +112,6 @@ def test_every_back_end_on_four_ranks_of_two_nodes_has_every_row_and_the_same_cu
         curves[result.run.case.framework] = record["detail"]["loss"]
     assert set(curves) == set(ENVIRONMENTS)
     reference = curves.pop("ddp")
-    assert len(reference) == STEPS and reference[-1] < reference[0] - 0.1
+    assert len(reference) == steps and reference[-1] < reference[0] - 1
     for framework, curve in curves.items():
-        assert curve == pytest.approx(reference, rel=1e-3), framework
+        assert curve == pytest.approx(reference, rel=1e-4), framework
