@@ -72,7 +72,7 @@ def time_limit(stage: Stage, fault: str) -> Trial:
 
 @drill("a rank hangs, the others wait in a collective")
 def hang(stage: Stage, fault: str) -> Trial:
-    scene = Scene(stage, fault, topologies=("1n2g",), limits="[limits]\nstartup_s = 40\n")
+    scene = Scene(stage, fault, topologies=("1n2g",), limits="[limits]\nstartup_s = 60\n")
     scene.begin("hang@1")
     scene.wait(lambda: scene.ended(1) == "failed", "the watchdog")
     return scene.complete()
