@@ -8,7 +8,7 @@
 # make attacks      what another user of the file system may plant: what is written, run, leaked
 # make mistakes     what a newcomer types wrong, and the answers: docs/mistakes.md
 # make metrics      how large the package is, beside bounds and goals (tests/support/metrics.toml)
-# make mutants      do tests fail when code is wrong? N=200 small faults, each with its room's tests; by hand
+# make mutants      do tests fail when code is wrong? N=200 small faults, each with the tests of its line; by hand
 # make containers   ranks in Apptainer under a real Slurm; gets Apptainer from Debian's unstable
 # make slurm-newer  tests/slurm on a Slurm of today: Debian SUITE (trixie) unpacked into DIR; as root, by hand
 # make fuzz         an hour (FUZZ_SECONDS) of coverage-guided fuzzing of the log scanner
@@ -153,6 +153,7 @@ metrics: $(VENV)/.test
 	$(RUN) tests/support/metrics.py --loaded
 
 mutants: $(VENV)/.test
+	$(RUN) -m pip install --quiet --constraint $(CONSTRAINTS) pytest-cov
 	$(RUN) tests/support/mutants.py --number $(or $(N),200) --jobs $(or $(JOBS),1)
 
 attacks: $(VENV)/.test

@@ -1,7 +1,9 @@
-"""``make mutants N=200``: does a test of a room fail when a line of the room is wrong?
+"""``make mutants N=200``: does a test fail when a line of the package is wrong?
 
 N small faults are chosen by a seed, from every room as many as its share of places, at least one.
-Each is put into a copy of a checkout, and the room's own tests run there until one fails.
+Each is put into a copy of a checkout, and there the tests run that run its line, until one fails:
+which they are is known from a run with coverage's contexts. A line that only child processes run
+has the tests of its room.
 
 Why not a library: mutmut makes all mutants of a package and takes no sample; cosmic-ray has one
 test command for all, so that 200 mutants would run the whole unit tests 200 times.
@@ -26,6 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from coverage import CoverageData
 from metrics import walk
 from places import ROOT
 
@@ -41,7 +44,10 @@ _NEEDING_MORE = (
     *("browser", "campaigns", "containers", "frameworks"),
     *("long", "mpi", "slurm", "support"),
 )
-_TIMEOUT_S = 600.0  # of one room's tests
+_TIMEOUT_S = 600.0  # of one mutant's tests
+_MOST_TESTS = 40  # functions of tests: a line that hundreds run would take minutes
+_STATEMENT = 20  # lines before a mutant's own in which its statement begins
+_NO_TESTS = 5  # pytest's exit code where all were left out
 _SWAPS = {
     ast.Lt: (r"<", "<="),
     ast.LtE: (r"<=", "<"),
@@ -182,6 +188,44 @@ def tests_of(tree: Path, room: str) -> list[str]:
     return sorted(own, reverse=True)  # tests/unit first: the others take longer
 
 
+class Covering:
+    """Which tests run a line, by the data that a run of ``pytest --cov-context=test`` has left."""
+
+    def __init__(self, tree: Path, data: Path) -> None:
+        self._tree, self._data = tree, CoverageData(str(data))
+        self._data.read()
+        self._paths = self._data.measured_files()
+        self._lines: dict[str, dict[int, list[str]]] = {}
+
+    def tests(self, mutant: Mutant) -> list[str]:
+        """Functions of tests that run the line, or the last line before it that is run at all, at
+        most :data:`_MOST_TESTS` of them; the room's tests if none does in its own process."""
+        lines = self._of(mutant.path)
+        for line in range(mutant.line, max(0, mutant.line - _STATEMENT), -1):
+            if line in lines:
+                contexts = lines[line]
+                found = {context.partition("|")[0].partition("[")[0] for context in contexts}
+                tests = sorted(found - {""})
+                few = random.Random(mutant.line).sample(tests, min(len(tests), _MOST_TESTS))
+                return sorted(few) or tests_of(self._tree, mutant.room)
+        return tests_of(self._tree, mutant.room)
+
+    def _of(self, path: str) -> dict[int, list[str]]:
+        if path not in self._lines:
+            named = [each for each in self._paths if each.endswith(f"/{path}")]
+            self._lines[path] = self._data.contexts_by_lineno(named[0]) if named else {}
+        return self._lines[path]
+
+
+def covered(tree: Path, data: Path) -> Path:
+    """Run the tests that need no cluster and no framework, and keep which lines each one runs."""
+    wanted = [f"tests/{name}" for name in ("unit", "processes") if (tree / "tests" / name).is_dir()]
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "no:xdist", "--cov=dlperf_hpc", *wanted]
+    env = {**os.environ, "PYTHONPATH": str(tree), "COVERAGE_FILE": str(data)}
+    subprocess.run([*argv, "--cov-branch", "--cov-context=test"], cwd=tree, env=env, check=False)
+    return data
+
+
 class Copy:
     """A copy of a checkout's tracked files, in which tests run."""
 
@@ -193,38 +237,58 @@ class Copy:
             if (tree / name).is_file():
                 (place / name).parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(tree / name, place / name)
+        self._sound: dict[str, bool] = {}
 
-    def passes(self, tests: Sequence[str], mutant: Mutant | None = None) -> bool:
-        """Whether tests pass within their time, with a fault, which is taken back."""
-        if mutant is None:
-            return self._passes(tests)
+    def killed(self, tests: Sequence[str], mutant: Mutant) -> bool:
+        """Whether one of these tests fails with the fault, and passes without it."""
         path = self.place / mutant.path
         text = path.read_bytes()
-        try:
+        while True:
             _write(path, mutant.applied(text))
-            return self._passes(tests)
-        finally:
-            _write(path, text)
+            try:
+                failed = self._first_failure(tests)
+            finally:
+                _write(path, text)
+            if failed is None or self._passes_without(failed, tests):
+                return failed is not None
 
-    def _passes(self, tests: Sequence[str]) -> bool:
-        argv = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:xdist", *tests]
+    def _passes_without(self, failed: str, tests: Sequence[str]) -> bool:
+        """Of a fault that hangs or cannot be imported, no test is named: pytest must find them."""
+        if not failed:
+            if self._first_failure(["--collect-only", *tests]) is not None:
+                raise SystemExit(f"without a fault, pytest finds no {', '.join(tests)}")
+            return True
+        if failed not in self._sound:
+            self._sound[failed] = self._first_failure([failed]) is None
+        return self._sound[failed]
+
+    def _first_failure(self, tests: Sequence[str]) -> str | None:
+        """The function of the first test that fails, None if all pass; without those that are known
+        to fail without a fault."""
+        left_out = [f"--deselect={test}" for test, sound in self._sound.items() if not sound]
+        argv = [sys.executable, "-m", "pytest", "-x", "-q", "-rfE", "-p", "no:xdist"]
         env = {**os.environ, "PYTHONPATH": str(self.place), "OMP_NUM_THREADS": "1"}
         with (
-            open(os.devnull, "w") as nowhere,
+            tempfile.TemporaryFile("w+", errors="replace") as output,
             subprocess.Popen(
-                argv,
+                [*argv, *left_out, *tests],
                 cwd=self.place,
                 env=env,
-                stdout=nowhere,
-                stderr=nowhere,
+                stdout=output,
+                stderr=output,
                 start_new_session=True,
             ) as process,
         ):
             try:
-                return process.wait(_TIMEOUT_S) == 0
+                code = process.wait(_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 os.killpg(process.pid, signal.SIGKILL)
-                return False
+                return ""
+            output.seek(0)
+            failed = re.findall(
+                r"^(?:FAILED|ERROR) ([^\s\[]*::[^\s\[]*)", output.read(), re.MULTILINE
+            )
+        return None if code in (0, _NO_TESTS) else failed[0] if failed else ""
 
 
 def _write(path: Path, text: bytes) -> None:
@@ -234,34 +298,26 @@ def _write(path: Path, text: bytes) -> None:
     os.utime(path, (before + 2, before + 2))
 
 
-def run(tree: Path, mutants: Sequence[Mutant], jobs: int) -> list[tuple[Mutant, bool]]:
-    """Print each mutant's end as it comes; each mutant, and whether it survived.
-
-    A room whose tests fail without a mutant is left out: they would kill all.
-    """
+def run(
+    tree: Path, mutants: Sequence[Mutant], covering: Covering, jobs: int
+) -> list[tuple[Mutant, bool]]:
+    """Print each mutant's end as it comes; each mutant, and whether it was killed."""
     copies: queue.SimpleQueue[Copy] = queue.SimpleQueue()
-    tests = {mutant.room: tests_of(tree, mutant.room) for mutant in mutants}
 
-    def passes(room: str, mutant: Mutant | None = None) -> bool:
+    def killed(mutant: Mutant) -> bool:
         copy = copies.get()
         try:
-            passed = copy.passes(tests[room], mutant)
+            end = copy.killed(covering.tests(mutant), mutant)
         finally:
             copies.put(copy)
-        if mutant is not None:
-            end = "SURVIVED" if passed else "killed"
-            print(f"{end:8} {mutant.shown((tree / mutant.path).read_bytes())}", flush=True)
-        return passed
+        text = (tree / mutant.path).read_bytes()
+        print(f"{'killed' if end else 'SURVIVED':8} {mutant.shown(text)}", flush=True)
+        return end
 
     with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(jobs) as pool:
         for number in range(jobs):
             copies.put(Copy(tree, Path(name, str(number))))
-        sound = {room for room, good in zip(tests, pool.map(passes, tests)) if good}
-        if tests.keys() - sound:
-            print(f"left out, tests fail without a mutant: {', '.join(tests.keys() - sound)}")
-        kept = [mutant for mutant in mutants if mutant.room in sound]
-        lives = list(pool.map(passes, (mutant.room for mutant in kept), kept))
-    return list(zip(kept, lives))
+        return list(zip(mutants, list(pool.map(killed, mutants))))
 
 
 def main() -> None:
@@ -272,15 +328,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--room", action="append", help="of these rooms alone")
     parser.add_argument("--tree", type=Path, default=ROOT, help="another checkout")
+    parser.add_argument("--coverage", type=Path, help="data of that checkout's tests, made before")
     arguments = parser.parse_args()
     mutants = chosen(arguments.tree, arguments.number, arguments.seed)
     if arguments.room:
         mutants = [mutant for mutant in mutants if mutant.room in arguments.room]
-    ends = run(arguments.tree, mutants, arguments.jobs)
-    rooms, killed = (
-        Counter(m.room for m, _ in ends),
-        Counter(m.room for m, lives in ends if not lives),
-    )
+    with tempfile.TemporaryDirectory() as name:
+        data = arguments.coverage or covered(arguments.tree, Path(name, "coverage"))
+        covering = Covering(arguments.tree, data)
+    ends = run(arguments.tree, mutants, covering, arguments.jobs)
+    rooms, killed = Counter(m.room for m, _ in ends), Counter(m.room for m, end in ends if end)
     for room, number in sorted(rooms.items()):
         print(f"{room:12} {killed[room]:4} of {number:4} killed")
     print(f"{'all':12} {killed.total():4} of {rooms.total():4} killed")
