@@ -18,7 +18,7 @@ from mpi_ddp_checks import digest, opened
 from dlperf_hpc.model.case import OPTIMIZERS, Optimizer, Schedule
 from dlperf_hpc.train.ranks import World, discover
 from dlperf_hpc.train.torch.ddp import DdpSession
-from dlperf_hpc.train.torch.optimizers import PlacedOptimizer
+from dlperf_hpc.train.torch.placement import PlacedOptimizer
 from dlperf_hpc.train.workloads import bert
 
 STEPS = 4

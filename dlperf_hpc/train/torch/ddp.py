@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -15,7 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 from dlperf_hpc.model.case import MODES, Case
 from dlperf_hpc.sweepfile.declarations import WorkloadDeclaration
 from dlperf_hpc.train.ranks import World
-from dlperf_hpc.train.torch.optimizers import build_optimizer, place_optimizer
+from dlperf_hpc.train.torch.optimizers import build_optimizer
 from dlperf_hpc.train.torch.session import TorchSession, join
 
 _PLACED = "with optimizer_placement the ranks exchange their shares of the parameters in each step"
@@ -35,9 +35,13 @@ class DdpSession(TorchSession):
         )
         # A sweep of an earlier version has no such option.
         placed = dict(case.options).get("optimizer_placement", False)
-        build = place_optimizer if placed else build_optimizer
-        self.meets_without_all_reduce = _PLACED if placed else ""
-        self.optimizer: torch.optim.Optimizer = build(case.optimizer, self.module)
+        build: Callable[..., torch.optim.Optimizer] = build_optimizer
+        self.meets_without_all_reduce = ""
+        if placed:
+            from dlperf_hpc.train.torch.placement import place_optimizer as build
+
+            self.meets_without_all_reduce = _PLACED
+        self.optimizer = build(case.optimizer, self.module)
         self.open_window(0)
 
     @contextmanager

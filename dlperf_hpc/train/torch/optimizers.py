@@ -1,5 +1,5 @@
 """The optimizers of a sweep in PyTorch: torch's own where they compute what is needed, LAMB in
-three variants, and optimizer placement. Imports torch: never loaded on the login node.
+three variants. Imports torch: never loaded on the login node.
 
 LAMB, with g the gradient of a parameter w, b1 and b2 the betas, t the number of this step from 1:
 
@@ -15,10 +15,6 @@ LAMB, with g the gradient of a parameter w, b1 and b2 the betas, t the number of
 - ``lamb-deepspeed``: the trust ratio is held between ``min_coeff`` and ``max_coeff``; bias
   correction acts on the whole step, r = m / (sqrt(v) + eps) + decay w and
   lr sqrt(1 - b2^t) / (1 - b1^t) in place of lr (DeepSpeed's ``fused_lamb_cuda_kernel.cu``).
-
-Optimizer placement is ZeRO's first stage (Rajbhandari et al. 2020, arXiv:1910.02054) as PyTorch has
-it: each rank keeps the optimizer state of some whole parameters, updates these, and sends them to
-all other ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +24,6 @@ from typing import Any, Union
 
 import torch
 from torch import Tensor
-from torch.distributed.optim import ZeroRedundancyOptimizer
 
 from dlperf_hpc.errors import RunError
 from dlperf_hpc.model.case import Case, Optimizer
@@ -285,24 +280,3 @@ def set_lr(optimizer: torch.optim.Optimizer, case: Case, step: int) -> None:
     rate = learning_rate(case.optimizer.lr, case.schedule, step)
     for group in optimizer.param_groups:
         group["lr"] = rate
-
-
-class PlacedOptimizer(ZeroRedundancyOptimizer):
-    """ZeroRedundancyOptimizer that passes a GradScaler's tensors on to the rank's own optimizer.
-    torch's own lets the scaler ask, after every step, whether it overflowed; that waits."""
-
-    _step_supports_amp_scaling = True
-
-    def step(self, closure: Callable[[], float] | None = None, **kwargs: Any) -> Any:
-        """Update this rank's share, then give and get the others'."""
-        for name in ("grad_scale", "found_inf"):
-            setattr(self.optim, name, getattr(self, name, None))
-        return super().step(closure, **kwargs)
-
-
-def place_optimizer(settings: Optimizer, model: torch.nn.Module) -> PlacedOptimizer:
-    """The optimizer of a case, its state split over the default process group."""
-    kind, arguments = optimizer_kind(settings)
-    return PlacedOptimizer(
-        parameter_groups(settings, model), kind, parameters_as_bucket_view=True, **arguments
-    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -59,3 +61,11 @@ def test_the_rank_keeps_a_torch_optimizer_of_the_named_kind(found: Found) -> Non
     for row in found["placement"]:
         assert row["lamb"]["whole"]["kind"] == "Lamb"
         assert row["lamb"]["placed"]["kind"] == "PlacedOptimizer"
+
+
+def test_a_rank_without_placement_does_not_import_what_only_placement_needs() -> None:
+    program = (
+        "import sys, dlperf_hpc.train.torch.ddp; print('torch.distributed.optim' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert done.stdout.split() == ["False"], done.stderr
