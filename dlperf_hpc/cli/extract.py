@@ -83,7 +83,7 @@ def _rule(arguments: argparse.Namespace) -> WindowRule:
     """The window rule asked for, with its window; SpecError for an impossible window."""
     from dlperf_hpc.logs.interpret.rules import rule
 
-    made = rule(arguments.rule)
+    made = rule(arguments.rule).of_whole_windows  # the scripts need one
     given = (arguments.warmup_batches, arguments.train_batches)
     if given == (None, None):
         return made
@@ -100,7 +100,7 @@ def _rule(arguments: argparse.Namespace) -> WindowRule:
             f"no window lies after iteration {first} up to {last}",
             "--train_batches is the last iteration of the window, not a number of iterations",
         )
-    return rule(arguments.rule, first, last - first)
+    return rule(arguments.rule, first, last - first).of_whole_windows
 
 
 def _extract(arguments: argparse.Namespace) -> int:

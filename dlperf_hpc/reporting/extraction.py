@@ -18,7 +18,7 @@ from dlperf_hpc.analysis.flags import FLAGS
 from dlperf_hpc.analysis.speedup import chosen, summarise
 from dlperf_hpc.errors import listed
 from dlperf_hpc.model.case import CaseFacts
-from dlperf_hpc.model.result import RunResult, Status
+from dlperf_hpc.model.result import TOKENS_PER_S, RunResult, Status
 
 AVERAGE_DIGITS: Mapping[str, int] = {
     name: 4 for name in ("deepspeed-time", "ngc-tf-bert-logs", "ngc-tf-bert-time")
@@ -154,7 +154,8 @@ def left_out(results: Sequence[RunResult], show: Show) -> list[str]:
 def _without_samples(result: RunResult) -> str:
     if not result.rates:
         return "it has no speed"
-    return f"it gives {' and '.join(result.rates)}, DLPerf's tables are in samples/s (--seq-len)"
+    lacking = "--seq-len" if TOKENS_PER_S in result.rates else "--batch-size"
+    return f"it gives {' and '.join(result.rates)}, DLPerf's tables are in samples/s ({lacking})"
 
 
 def warnings(results: Sequence[RunResult], show: Show) -> list[str]:

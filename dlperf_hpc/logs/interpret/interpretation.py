@@ -14,7 +14,6 @@ from dlperf_hpc.logs.interpret.rules import Basis, By, WindowRule
 from dlperf_hpc.logs.interpret.throughput import Converted, MissingFact, ResolvedSettings
 from dlperf_hpc.logs.scan.launchers import CONTAINER
 from dlperf_hpc.logs.scanned import (
-    Counter,
     Fact,
     Reading,
     ScannedFile,
@@ -66,6 +65,11 @@ class _Measured:
 
     figure: segments.WindowFigure
     speed: Converted
+
+    @property
+    def in_iterations(self) -> bool:
+        """Whether the speed is in iterations/s, because nobody knows the batch."""
+        return self.speed.unit is Unit.OWN and self.figure.unit is Unit.ITERATIONS_PER_S
 
 
 @dataclass(frozen=True)
@@ -266,7 +270,8 @@ class _RunOfLog:
         the same lines contradict. ``without_batch``: iterations/s, in a unit that is named after
         the topology, so that those of different ones are not compared."""
         if without_batch:
-            one = throughput.converted(found, {"global_batch": 1}, Counter.OPTIMIZER_STEPS, 1)
+            reading, of_one = throughput.in_iterations(self.reading)
+            one = throughput.converted(found, of_one, reading.counter, 1)
             unit = f"iterations/s on {throughput.topology_of(values)[0]}"
             return replace(one, unit=Unit.OWN, name=unit)
         speed = throughput.converted(found, values, self.reading.counter, self.segment.ranks)
@@ -335,7 +340,9 @@ class _RunOfLog:
         check, check_basis, warnings = self._check(measured, values)
         if check is None:
             warnings += speed.assumed  # no other basis confirms it
-        rest = throughput.behind_window(found, self.reading, self.segment, values)
+        of = throughput.in_iterations(self.reading) if measured.in_iterations else None
+        reading, known = of or (self.reading, values)
+        rest = throughput.behind_window(found, reading, self.segment, known)
         warnings += [*_without_samples(measured), *_of_rest(measured, rest)]
         loss_first, loss_last, lost = segments.losses_of(found)
         times = found.times()
@@ -433,7 +440,7 @@ class _RunOfLog:
 def _complete(measured: _Measured, why: Iterable[str]) -> _Outcome:
     """What a window gives, with the reasons why no better one was taken."""
     found, used = measured.figure, f"{measured.figure.rule.name} is used"
-    if measured.speed.unit is Unit.OWN and found.unit is Unit.ITERATIONS_PER_S:
+    if measured.in_iterations:
         used = f"{found.rule.name} is used, in iterations/s"
     if found.rule.short:
         return _Outcome(measured, f"{'; '.join(why)}: {used}", True, found.warnings)
@@ -453,7 +460,7 @@ def _of_rest(measured: _Measured, rest: Converted | None) -> Iterator[str]:
     if rest is not None and abs(change) > REST_DIFFERS:
         yield (
             f"behind the window, from iteration {measured.figure.last} on, it is {rest.value:.6g} "
-            f"{rest.label}: {100 * change:+.1f} %"
+            f"{measured.speed.label}: {100 * change:+.1f} %"
         )
 
 

@@ -74,6 +74,12 @@ class WindowRule:
         """The rule itself, then what stands in for it, in this order."""
         return (self, *self.alternatives)
 
+    @property
+    def of_whole_windows(self) -> WindowRule:
+        """The rule without what stands in for it in a log that has no whole window."""
+        kept = tuple(each for each in self.alternatives if not each.short)
+        return replace(self, alternatives=kept)
+
 
 WARMUP = 20
 ITERATIONS = 100

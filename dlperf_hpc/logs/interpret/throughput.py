@@ -324,6 +324,11 @@ def converted(figure: WindowFigure, values: Values, counter: Counter, processes:
     return Converted(figure.value * factor, per_printed, tuple(assumed), unit, name)
 
 
+def in_iterations(reading: Reading) -> tuple[Reading, Values]:
+    """The reading and the settings with which a speed comes out in iterations/s."""
+    return replace(reading, counter=Counter.OPTIMIZER_STEPS), {"global_batch": 1}
+
+
 def samples_per_iteration(values: Values, counter: Counter, assumed: list[str]) -> float:
     """Samples over all devices in what the log counts as one iteration; MissingFact."""
     accumulation, stated = accumulation_of(values), values.get("global_batch")
@@ -421,12 +426,27 @@ def behind_window(
     of the window's, or give no speed."""
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
         return None
-    end = segment.steps[-1].iteration if segment.steps else 0
-    if end - taken.last < max(1, (taken.last - taken.first) / 2):
-        return None
-    ends = taken.last, end
-    found = _speed((taken.rule.basis,), ends, reading, segment, values, taken.rule.per_node)
-    return None if found is None else found[1]
+    numbers = segment.steps.numbers("iteration")
+    ends = [numbers[-1] if numbers else 0]
+    if taken.rule.basis is Basis.CLOCK:
+        ends.append(_before_fall(segment, taken.last))
+    for end in dict.fromkeys(ends):
+        if end - taken.last >= max(1, (taken.last - taken.first) / 2):
+            basis, between = (taken.rule.basis,), (taken.last, end)
+            found = _speed(basis, between, reading, segment, values, taken.rule.per_node)
+            if found is not None:
+                return found[1]
+    return None
+
+
+def _before_fall(segment: Segment, after: int) -> int:
+    """The last iteration behind another before the clock goes backward, as where a run is resumed
+    and its clock begins anew."""
+    begin = bisect_left(segment.steps.numbers("iteration"), after)
+    steps = segment.steps[begin:]
+    stamps = steps.numbers("stamp")
+    fall = next((i for i in range(1, len(stamps)) if stamps[i] < stamps[i - 1]), len(stamps))
+    return int(steps.numbers("iteration")[fall - 1]) if fall else after
 
 
 def by_other_reading(

@@ -106,6 +106,26 @@ def test_without_a_batch_iterations_per_second_are_the_figure() -> None:
     assert result.warnings == (f"{why}, in iterations/s",)
 
 
+def test_iterations_per_second_are_held_against_what_follows_the_window() -> None:
+    slower = run(
+        range(1, 401),
+        lambda n: 1e9 + n / 2 + max(0, n - 120) / 18,  # by a ninth behind iteration 120
+        named=facts(nodes=1, gpus_per_node=8),
+    )
+    assert dict(slower.rates) == {"iterations/s on 1n8g": pytest.approx(2.0)}
+    behind = "behind the window, from iteration 120 on, it is 1.8 iterations/s on 1n8g: -10.0 %"
+    assert behind in slower.warnings
+    assert slower.external is not None and slower.external.rest == pytest.approx(1.8)
+
+
+def test_what_follows_the_window_ends_where_the_clock_begins_anew() -> None:
+    resumed = run(range(1, 401), lambda n: n / 2 * 1.2 if n <= 300 else (n - 300) / 2)
+    assert resumed.external is not None
+    assert resumed.external.rest == pytest.approx(resumed.samples_per_s)
+    slower = run(range(1, 401), lambda n: n / 2 + max(0, n - 120) / 18 if n <= 300 else n / 2 - 150)
+    assert [text for text in slower.warnings if text.startswith("behind the window")]
+
+
 def test_iterations_per_second_of_other_topologies_are_no_speedup() -> None:
     few = run(range(1, 131), named=facts(nodes=1, gpus_per_node=1))
     many = run(range(1, 131), named=facts(nodes=1, gpus_per_node=8))
