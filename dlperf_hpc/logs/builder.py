@@ -294,6 +294,7 @@ class ReadingBuilder:
             counts=tuple(self.counts),
             epochs=tuple(self.epochs),
             pauses=tuple(self.pauses),
+            starts=tuple(self.state.get("starts", ())),
         )
 
 

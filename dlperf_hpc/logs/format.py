@@ -282,9 +282,8 @@ def _iteration(line: Line, builder: ReadingBuilder, groups: Mapping[str, str]) -
     done = one_more(groups["index"]) if "index" in groups else groups["iteration"]
     if "epoch" not in groups:
         return done
-    if "length" in groups:
-        return builder.in_epoch(line, int(groups["epoch"]), int(done), int(groups["length"]))
-    return builder.over_epochs(line, int(groups["epoch"]), int(done))
+    length = int(groups["length"]) if "length" in groups else None
+    return builder.in_epoch(line, int(groups["epoch"]), int(done), length)
 
 
 def _setting(name: str, text: str) -> str:

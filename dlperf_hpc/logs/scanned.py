@@ -401,7 +401,7 @@ model that are trained side by side, each on one device or split over several.""
 @dataclass(frozen=True)
 class Reading:
     """A log as one format reads it. ``epochs`` are those of a program whose running averages begin
-    anew with each, in the order of the lines."""
+    anew with each, in the order of the lines; ``starts`` are lines that say a run begins there."""
 
     format: str
     framework: str
@@ -414,6 +414,7 @@ class Reading:
     counts: tuple[Count, ...] = ()
     epochs: tuple[Epoch, ...] = ()
     pauses: tuple[Pause, ...] = ()
+    starts: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -165,7 +165,8 @@ def _read_pause(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     what, latest = "checkpoint" if found["saving"] else "evaluation", builder.last_step()
     after = latest.iteration if latest else 0
     if (after, what) not in [(pause.after, pause.what) for pause in builder.pauses[-2:]]:
-        builder.pause(line, what)
+        # An epoch's begin sets the clock of ``time`` anew (IterTimerHook).
+        builder.pause(line, what, printed="epoch_length" not in builder.state)
 
 
 _PAUSE = LinePattern(

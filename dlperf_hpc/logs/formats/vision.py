@@ -43,6 +43,9 @@ batches since the one before, or for the last 20 of them. ``img/s`` is the last 
 process: it is not read. Means begin anew with each epoch; the first line of a later one, which is
 of its first batch alone, is not read. Rank 0 prints. Lines of ``Test:`` are those of an evaluation.
 
+DINO's evaluations load a ``checkpoint_key``: the linear classifier that one of them trains on frozen
+features is passed over.
+
 RF-DETR (``grad_accum_steps=2`` and ``group_detr=13`` of its arguments) counts optimizer steps.
 
 ``batch_size`` of the arguments is one device's in all programs named here. Quoted lines were read:
@@ -178,9 +181,11 @@ _LOGGER_HEAD = (
 
 
 def _has_mean(builder: ReadingBuilder, columns: Columns) -> bool:
-    """Whether a line's mean is that of the batches since the line before it."""
+    """Whether a line's mean is that of the batches since the line before it, of a training."""
+    evaluates = builder.state.get("program") == "checkpoint_key"
     later = builder.state.get("first_epoch", 0) not in map(int, columns.get("epoch", "0"))
-    return not any(number % _WINDOW or (later and not number) for number in whole(columns["index"]))
+    numbers = whole(columns["index"])
+    return not evaluates and not any(n % _WINDOW or (later and not n) for n in numbers)
 
 
 _LOGGER_BATCH = LinePattern(
@@ -207,6 +212,9 @@ _LOGGER = (
     LinePattern(_LOGGER_HEAD, note="a batch of a MetricLogger's, but without its time"),
     LinePattern(r"^Test: .*\]  eta: ", pause="evaluation", in_speed=False),
     LinePattern(r"\]  eta: ", passed_over=True),
+    LinePattern(r"^(?P<program>checkpoint_key|momentum_teacher): ", kept=True),
+    LinePattern(r"^batch_size_per_gpu: (?P<batch_size>[0-9]{1,9})\s*$", held=True),
+    LinePattern(r"^world_size: (?P<devices>[0-9]{1,9})\s*$", held=True),
     LinePattern(r"^effective batch size: (?P<global_batch>[0-9]{1,12})\s*$", held=True),
     LinePattern(r"^accumulate grad iterations: (?P<accumulation>[0-9]{1,12})\s*$", held=True),
     LinePattern(
@@ -230,6 +238,7 @@ _LOGGER = (
 # --- detectron2
 
 _SPEED = "Overall training speed: "
+_MOST_STARTS = 100  # kept of a file
 
 
 def _read_amp(line: Line, builder: ReadingBuilder, found: Groups) -> None:
@@ -239,6 +248,12 @@ def _read_amp(line: Line, builder: ReadingBuilder, found: Groups) -> None:
         builder.state["amp"] = line.number
     elif builder.state.get("amp") == line.number - 1:
         builder.hold(line, "precision", {"t": "fp16", "f": "fp32"}[enabled[0].lower()])
+
+
+def _read_start(line: Line, builder: ReadingBuilder, _: Groups) -> None:
+    """A start, which may go on where a run before it broke off."""
+    if len(starts := builder.state.setdefault("starts", [])) < _MOST_STARTS:
+        starts.append(line.number)
 
 
 _DETECTRON2 = (
@@ -255,6 +270,7 @@ _DETECTRON2 = (
         name="overall training speed",
         unit=Unit.S_PER_ITERATION,
     ),
+    LinePattern("d2.engine.train_loop.{1,9} Starting training from iteration ", take=_read_start),
     LinePattern(_SPEED, note="the overall training speed without its number"),
     LinePattern(r"d2\.evaluation.{1,40} Start inference on ", pause="evaluation", in_speed=False),
     LinePattern(r"checkpoint.{1,9} Saving checkpoint to ", pause="checkpoint", in_speed=False),

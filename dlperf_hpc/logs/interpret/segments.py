@@ -146,10 +146,14 @@ def segments_of(reading: Reading) -> list[Segment]:
     own, ranks = _of_rank_with_most_lines(reading.steps)
     if not own:
         return [Segment(totals=reading.totals, pauses=reading.pauses)]
-    if is_rising(own.numbers("iteration")):  # as nearly all logs are
+    lines = own.numbers("line")
+    starts_at = {bisect_left(lines, start) for start in reading.starts} - {0, len(lines)}
+    if not starts_at and is_rising(own.numbers("iteration")):  # as nearly all logs are
         there = reading.totals, reading.pauses
         return [Segment(1, own, own, reading.steps, *there, ranks, _before(own))]
-    pieces = _pieces([*own], reading.stamps)
+    cuts = [0, *sorted(starts_at), len(lines)]
+    between = [[*own[begin:end]] for begin, end in zip(cuts, cuts[1:])]
+    pieces = [piece for steps in between for piece in _pieces(steps, reading.stamps)][:MOST]
     starts = [piece.steps[0].line for piece in pieces]
     everyone = _by_run(tuple(reading.steps), starts)
     totals, pauses = _by_run(reading.totals, starts), _by_run(reading.pauses, starts)

@@ -48,7 +48,6 @@ LINES = {
     "MiniMind (only the minutes that remain)": "Epoch:[1/1](50/56608), loss: 2.4945, logits_loss: 2.4945, aux_loss: 0.0000, lr: 0.00001000, epoch_time: 116.0min",
     "deep-text-recognition-benchmark or EasyOCR's trainer (validation in its times)": "Current_accuracy : 60.039, Current_norm_ED  : 0.8185",
     "Darknet": "1250: 3.125000, 3.250125 avg, 0.001000 rate, 9.500250 seconds, 80000 images",
-    "PaddleDetection": "[03/04 05:06:07] ppdet.engine INFO: Epoch: [1] [ 20/87] learning_rate: 0.000033 loss: 3.9 ips: 8.1 images/s",
     "PaddleOCR": "[2022/03/04 05:06:07] ppocr INFO: epoch: [1/400], global_step: 40, lr: 0.0001, ips: 15.3 samples/s",
     "PaddleSeg": "2021-03-04 05:06:07 [INFO]\t[TRAIN] epoch: 1, iter: 40/2000, loss: 2.1, ips: 4.7 samples/sec",
     "PyTorch's MNIST example or its kin": "Train Epoch: 1 [1280/60000 (2%)]\tLoss: 1.958980",
