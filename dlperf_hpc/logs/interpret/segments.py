@@ -147,19 +147,18 @@ def segments_of(reading: Reading) -> list[Segment]:
     if not own:
         return [Segment(totals=reading.totals, pauses=reading.pauses)]
     lines = own.numbers("line")
-    starts_at = {bisect_left(lines, start) for start in reading.starts} - {0, len(lines)}
-    if not starts_at and is_rising(own.numbers("iteration")):  # as nearly all logs are
+    cuts = sorted({0, len(lines), *(bisect_left(lines, start) for start in reading.starts)})
+    if len(cuts) == 2 and is_rising(own.numbers("iteration")):  # as nearly all logs are
         there = reading.totals, reading.pauses
         return [Segment(1, own, own, reading.steps, *there, ranks, _before(own))]
-    cuts = [0, *sorted(starts_at), len(lines)]
-    between = [[*own[begin:end]] for begin, end in zip(cuts, cuts[1:])]
-    pieces = [piece for steps in between for piece in _pieces(steps, reading.stamps)][:MOST]
+    pieces = [p for a, b in zip(cuts, cuts[1:]) for p in _pieces([*own[a:b]], reading.stamps)][
+        :MOST
+    ]
     starts = [piece.steps[0].line for piece in pieces]
     everyone = _by_run(tuple(reading.steps), starts)
     totals, pauses = _by_run(reading.totals, starts), _by_run(reading.pauses, starts)
-    ends: list[int | None] = [start - 1 for start in starts[1:]]
     segments = []
-    for i, (piece, until) in enumerate(zip(pieces, [*ends, None])):
+    for i, (piece, end) in enumerate(zip(pieces, [*starts[1:], None])):
         once = {step.iteration: step for step in piece.steps}
         steps = LogSteps(once[number] for number in sorted(once))
         tags = {step.rank for step in everyone[i]} - {None}
@@ -174,7 +173,7 @@ def segments_of(reading: Reading) -> list[Segment]:
                 ranks=len(tags) if len(tags) > 1 else piece.copies,
                 after=_before(steps),
                 since=starts[i] - 1 if i else 0,
-                until=until,
+                until=end and end - 1,
                 notes=_notes(pieces, i, len(piece.steps) - len(steps)),
             )
         )
@@ -224,8 +223,7 @@ def _pieces(steps: Sequence[LogStep], stamps: Stamps) -> list[_Piece]:
 
 
 def _by_run(items: Sequence[_T], starts: Sequence[int]) -> list[list[_T]]:
-    """The items of each run, which begin at the lines ``starts``. Items before the first of these
-    belong to the first run."""
+    """The items of each run, which begin at the lines ``starts``; the first has those before."""
     runs: list[list[_T]] = [[] for _ in starts]
     for item in items:
         runs[max(0, bisect_right(starts, item.line) - 1)].append(item)
