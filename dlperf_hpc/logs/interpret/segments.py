@@ -146,14 +146,12 @@ def segments_of(reading: Reading) -> list[Segment]:
     own, ranks = _of_rank_with_most_lines(reading.steps)
     if not own:
         return [Segment(totals=reading.totals, pauses=reading.pauses)]
-    lines = own.numbers("line")
-    cuts = sorted({0, len(lines), *(bisect_left(lines, start) for start in reading.starts)})
+    cuts = sorted({0, len(own), *(bisect_left(own.numbers("line"), s) for s in reading.starts)})
     if len(cuts) == 2 and is_rising(own.numbers("iteration")):  # as nearly all logs are
         there = reading.totals, reading.pauses
         return [Segment(1, own, own, reading.steps, *there, ranks, _before(own))]
-    pieces = [p for a, b in zip(cuts, cuts[1:]) for p in _pieces([*own[a:b]], reading.stamps)][
-        :MOST
-    ]
+    runs = [own[begin:end] for begin, end in zip(cuts, cuts[1:])]
+    pieces = [piece for run in runs for piece in _pieces([*run], reading.stamps)][:MOST]
     starts = [piece.steps[0].line for piece in pieces]
     everyone = _by_run(tuple(reading.steps), starts)
     totals, pauses = _by_run(reading.totals, starts), _by_run(reading.pauses, starts)
