@@ -27,8 +27,9 @@ it (``ProgressCallback`` of trainer_callback.py, tqdm's ``write``). So the bar w
 stands directly behind two loss lines is that of the training, and its total the number of steps;
 where the log states ``Total optimization steps``, or a launch line ``--max_steps``, that is its
 total. All other bars (evaluation, download, ``Map:``, ``Loading checkpoint shards:``) have a name
-or another total. Several loss lines in a row were buffered, and show neither a bar nor a step; a
-loss between two different states of the bar is no step's for certain, and is left out. Bars are
+or another total. Several loss lines in a row were buffered, and show no step; in such a log the bar
+that alone is drawn again in the same state, twice at least, is that of the training. A loss between
+two different states of the bar is no step's for certain, and is left out. Bars are
 looked for once the log has shown whose it is, by its settings or by the first loss line. The bar's
 whole seconds are the clock: they have everything in them. How long an evaluation took, its own line
 says (``'eval_runtime': 9.2465``), and a bar of another total shows that there was one. A bar's rate
@@ -107,7 +108,7 @@ _TOTAL = (
     rf"|: (?P<paddle>{FIGURE}),)"
 )
 _LOG = (
-    rf"\{{'loss': '?(?P<loss>{FIGURE})'?, (?P<rest>[^{{}}]{{0,2000}}?'epoch': [^{{}}]{{1,400}})\}}"
+    rf"\{{'loss': '?(?P<loss>{FIGURE})'?, (?P<rest>[^{{}}]{{0,8000}}?'epoch': [^{{}}]{{1,400}})\}}"
 )
 _LR = re.compile(rf"'learning_rate': '?({FIGURE})[',]")
 _STEP = re.compile(r"'step': '?([0-9]{1,18})(?:[', ]|$)")
@@ -329,6 +330,8 @@ def _written(line: Line, builder: ReadingBuilder, bar: Bar) -> _Figures:
     written, before = builder.state.pop("written", []), builder.state.get("bar")
     builder.state["bar"] = bar.done, bar.total
     if len(written) != 1 or line.number - written[0][0] > _BEHIND:
+        if before == builder.state["bar"]:
+            _learn_by_redrawing(builder, bar)
         return {}
     # Once may be chance. An evaluation's bar may stand there too, but not before the line as well.
     if before is None or before[1] == bar.total:
@@ -339,6 +342,18 @@ def _written(line: Line, builder: ReadingBuilder, bar: Bar) -> _Figures:
         return {}
     figures: _Figures = written[0][1]
     return figures
+
+
+def _learn_by_redrawing(builder: ReadingBuilder, bar: Bar) -> None:
+    """Of losses that were buffered the bar alone shows the moment: it is cleared and drawn again in
+    the same state. Two such states are of the training's bar, unless bars of another total have two
+    as well. A full bar may be drawn again for other reasons."""
+    if bar.total is None or bar.done == bar.total or "seen" in builder.state:
+        return
+    redrawn: dict[int, int] = builder.state.setdefault("redrawn", {})
+    redrawn[bar.total] = redrawn.get(bar.total, 0) + 1
+    often = [total for total, times in redrawn.items() if times > 1]
+    builder.state["learned"] = often[0] if len(often) == 1 else None
 
 
 def _read_paddle(line: Line, builder: ReadingBuilder, found: Groups) -> None:
