@@ -25,11 +25,11 @@ Progress bars of an epoch's batches: PyTorch Lightning's, and tqdm's under any p
 A bar counts batches, whatever is accumulated, and begins anew with each epoch, as its time does;
 what lies between two epochs stands in no bar. Examples of diffusers and Accelerate state how many
 optimizer steps are to come in so many epochs: their bars, of as many, count these. They also state
-their batch (``Total train batch size ..``), and Lightning its processes. The first epoch is read.
-Its time goes on during validation, whose bar begins behind the first batch and so may have less of
-it: Lightning 2 draws the training's again when validation ends, which shows how much. Until 2.0
-the bar counted validation's batches too: such a bar is read up to the first validation. Process 0
-draws Lightning's bar.
+their batch (``Total train batch size ..``), and Lightning its processes. Epochs are read while each
+follows a whole one: Lightning's by their means, other programs' by the time of the full bar.
+Time goes on during validation, whose bar begins behind the first batch and so may have less of it:
+Lightning 2 draws the training's again when validation ends, which shows how much. Until 2.0 the bar
+counted validation's batches too: it is read up to the first validation. Process 0 draws the bar.
 
 Lightning draws with ``smoothing=0``: its rate is the mean since the epoch began, to 2 decimals
 (``tqdm_progress.py``; from 2.1 on always in it/s). A rate in s/it is not read, since its line says
@@ -76,11 +76,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import NUMBER, first_of, seconds_of
-from dlperf_hpc.logs.scanned import Counter, LogStep, Stamps
+from dlperf_hpc.logs.scanned import Counter, Epoch, LogStep, Stamps
 
 _WHOLE = r"[0-9]{1,15}"
 _UNKNOWN = "a progress bar that does not say what it counts, nor an epoch"
@@ -186,6 +186,7 @@ _STATED = (
 )
 _NAME = re.compile(r"(?:^|\W)[Ee]poch\W{0,3}(?P<epoch>[0-9]{1,9})(?!\w)")
 _NO_TRAINING = re.compile(r"(?i)val|eval|test|sanity|predict|infer")
+_LONG_S = 25.0  # of an epoch, of which half a second is 2 %
 _ROUNDED_S = 2.0  # by which the difference of two bars' times may be off, at most
 _STEPS = re.compile(r"\W[Ss]teps$")  # of the whole run, whatever the epoch before it
 _LOSSES = re.compile(r"[, ]([\w/]{0,80}loss\w{0,80})=")
@@ -228,18 +229,17 @@ def _is_of_steps(builder: ReadingBuilder, bar: Bar) -> bool:
 
 
 def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
-    epoch = first_of(_NAME, bar.name)
-    if epoch is None or builder.later_epoch(line, epoch):
+    epoch, lightning = first_of(_NAME, bar.name), "lightning" in builder.state
+    if epoch is None or bar.total != builder.state.setdefault("total", bar.total):
         return
-    if bar.total != builder.state.setdefault("total", bar.total) or not _goes_on(
-        line, builder, bar
-    ):
+    placed = _over_epochs(line, builder, bar, epoch)
+    if placed is None or not _goes_on(line, builder, placed):
         return
+    bar = placed
     if _is_of_steps(builder, bar):
         builder.counter = Counter.OPTIMIZER_STEPS
     latest = builder.last_step()
     again = latest is not None and latest.iteration == bar.done
-    lightning = "lightning" in builder.state
     figures: dict[str, str | None] = {}
     if again == lightning:
         figures["loss"] = first_of(_LOSS, bar.rest)
@@ -247,6 +247,57 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
         figures["printed"] = bar.rate
     builder.release_held()
     add_bar(line, builder, bar, **figures)
+
+
+def _over_epochs(line: Line, builder: ReadingBuilder, bar: Bar, epoch: str) -> Bar | None:
+    """The state with its iterations since the file's first epoch began; None if its epoch does not
+    follow a whole one. In later epochs Lightning's means count, and of other programs the full bar
+    has a time: the whole seconds since the first epoch began, less what lies between epochs."""
+    state, number = builder.state, int(epoch)
+    if epoch == state.setdefault("epoch", epoch):
+        if number != state.get("at"):
+            _begin_epoch(line, builder, number, 0, 0.0)
+    elif number == state["at"] + 1 and "epoch_s" in state and "over" not in state:
+        seconds = state["before_s"] + state["epoch_s"]
+        _begin_epoch(line, builder, number, state["before"] + bar.total, seconds)
+    elif number != state["at"]:
+        if "later_epochs" not in state:
+            state["later_epochs"] = True
+            why = f"epoch {epoch} follows no whole epoch {number - 1}: no bar from here on was read"
+            builder.note(line, why, partly=True)
+        state.pop("epoch_s", None)
+        builder.later_epoch(line, epoch)
+        return None
+    _keep_length(state, bar)
+    elapsed = bar.elapsed
+    if epoch != state["epoch"]:
+        elapsed = math.nan
+        if "lightning" not in state and "epoch_s" in state:
+            elapsed = math.floor(state["before_s"] + state["epoch_s"])
+    return bar._replace(done=state["before"] + bar.done, elapsed=elapsed)
+
+
+def _begin_epoch(line: Line, builder: ReadingBuilder, number: int, before: int, s: float) -> None:
+    builder.state |= {"at": number, "before": before, "before_s": s}
+    for name in ("epoch_s", "full_at", "partly", "validation", "again"):
+        builder.state.pop(name, None)
+    if builder.steps and builder.has_room(1):
+        builder.epochs.append(Epoch(line.number, before))
+
+
+def _keep_length(state: dict[str, Any], bar: Bar) -> None:
+    """Keep the seconds of an epoch while its last state is full, by the last mean of the second in
+    which it became so. Where that state is the epoch's only one, it may have a validation in it."""
+    if bar.done != bar.total:
+        state["partly"] = True
+        state.pop("epoch_s", None)
+        state.pop("full_at", None)
+        return
+    if "partly" not in state and ("lightning" in state or _NO_TRAINING.search(bar.rest)):
+        return
+    known = bar.mean or "lightning" in state or bar.elapsed >= _LONG_S
+    if known and bar.elapsed == state.setdefault("full_at", bar.elapsed):
+        state["epoch_s"] = bar.seconds
 
 
 def _goes_on(line: Line, builder: ReadingBuilder, bar: Bar) -> bool:
@@ -363,7 +414,7 @@ def _read_epoch(line: Line, builder: ReadingBuilder, bar: Bar, epoch: int) -> No
     done = builder.in_epoch(line, epoch - first, bar.done, bar.total)
     latest = builder.last_step()
     again = latest is not None and latest.iteration == done
-    if done is None or (again and bar.mean is None):
+    if done is None or ((again or epoch != first) and bar.mean is None):
         return
     if again:
         builder.steps.pop()

@@ -34,8 +34,7 @@ looked for once the log has shown whose it is, by its settings or by the first l
 whole seconds are the clock: they have everything in them. How long an evaluation took, its own line
 says (``'eval_runtime': 9.2465``), and a bar of another total shows that there was one. A bar's rate
 is not read (:mod:`.bars`). axolotl, TRL and LLaMA-Factory print the same lines with keys of their
-own; axolotl's ``tokens/train_per_sec_per_gpu`` counts the tokens with a label only, and is no speed
-here.
+own; axolotl's ``tokens/train_per_sec_per_gpu`` counts tokens with a label only, and is no speed.
 
 ``train_tokens_per_second`` on a loss line is the mean over all devices since ``train()`` began; on
 the end's line (``include_tokens_per_second``, since 4.36) it divides what was planned, as the
@@ -89,6 +88,7 @@ run before it over the time of its own (issue 7415), so that no window of it is 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
@@ -118,11 +118,8 @@ _PADDLE = (
     rf"global_step: (?P<iteration>{COUNT}), .{{0,600}}, interval_steps_per_second: "
     rf"(?P<printed>{FIGURE}),"
 )
-_BEHIND = 2
-"""Lines from a loss line to the bar that is drawn again, a blank one among them."""
-
-_MOST_HELD = 10_000
-"""Bars kept until it is known whose they are: a loss line may come late."""
+_BEHIND = 2  # lines from a loss line to the bar that is drawn again, a blank one among them
+_MOST_HELD = 10_000  # bars, until it is known whose they are: a loss line may come late
 
 _VALUE = r"['\"]?(?P<value>[0-9][0-9,]{0,24}(?:\.[0-9]{1,20})?)"
 _PAUSE = (
@@ -340,18 +337,16 @@ def _written(line: Line, builder: ReadingBuilder, bar: Bar) -> _Figures:
         builder.state["seen"] = bar.total
     if before != builder.state["bar"]:
         return {}
-    figures: _Figures = written[0][1]
-    return figures
+    return dict(written[0][1])
 
 
 def _learn_by_redrawing(builder: ReadingBuilder, bar: Bar) -> None:
-    """Of losses that were buffered the bar alone shows the moment: it is cleared and drawn again in
-    the same state. Two such states are of the training's bar, unless bars of another total have two
-    as well. A full bar may be drawn again for other reasons."""
+    """Where losses are buffered the bar alone shows when: it is drawn again in the same state. The
+    training's has two such states, and no other bar has; a full one may have other reasons."""
     if bar.total is None or bar.done == bar.total or "seen" in builder.state:
         return
-    redrawn: dict[int, int] = builder.state.setdefault("redrawn", {})
-    redrawn[bar.total] = redrawn.get(bar.total, 0) + 1
+    redrawn: Counter[int] = builder.state.setdefault("redrawn", Counter())
+    redrawn[bar.total] += 1
     often = [total for total, times in redrawn.items() if times > 1]
     builder.state["learned"] = often[0] if len(often) == 1 else None
 
@@ -434,8 +429,7 @@ def _read_plan(line: Line, builder: ReadingBuilder, _: Groups) -> None:
 def _count(line: Line, builder: ReadingBuilder, name: str, value: str) -> None:
     builder.count(line, name, value.replace(",", ""))
     if name == "epochs":
-        decimals = len(value.partition(".")[2])
-        builder.count(line, "epochs_error", 0.5 * 10.0**-decimals)
+        builder.count(line, "epochs_error", 0.5 * 10.0 ** -len(value.partition(".")[2]))
 
 
 _TRAINER = (
@@ -471,14 +465,11 @@ _LLAMA_FACTORY = LinePattern(
     + perhaps(r'"elapsed_time": "(?P<elapsed>(?:[0-9]{1,5} days?, )?[0-9:]{4,12})"')
     + perhaps(rf'"throughput": (?P<printed>{NUMBER})[,}}]')
 )
-
-
 _LLAMA_EVALUATION = LinePattern(
     rf'\{{"current_steps": (?P<after>[0-9]{{1,15}}), "total_steps": [0-9]{{1,15}}, '
     rf'(?:"loss": null, )?"eval_loss": {NUMBER},',
     pause="evaluation",
 )
-
 
 # --- ms_swift
 

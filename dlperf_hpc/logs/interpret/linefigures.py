@@ -43,6 +43,7 @@ from dlperf_hpc.logs.scanned import (
     sums,
 )
 
+_WITHOUT_BETWEEN = "epoch_bars"  # whose clock leaves out what lies between two epochs
 _COARSE = 0.02  # error of a difference of whole seconds from which on a warning is given
 _FINE = 0.005  # and from which on the arrival of lines is the better clock
 _TOO_COARSE = 0.05  # and from which on there is no figure
@@ -84,7 +85,8 @@ def by_clock(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigu
     if coarse and 1 / seconds > _TOO_COARSE:
         enough = math.ceil(iterations / seconds / _TOO_COARSE)
         raise NoFigure(f"{coarse}, and a window of {enough} iterations or more is needed")
-    between = _between_epochs(reading, steps)
+    left_out = reading.format == _WITHOUT_BETWEEN and not arrival
+    between = "" if left_out else _between_epochs(reading, steps)
     uneven = of_long_intervals(net, 1.0 if _are_whole(stamps) else 0.0)
     return WindowFigure(
         rule=rule,

@@ -382,7 +382,7 @@ def test_a_bar_that_counts_validation_is_read_up_to_the_first() -> None:
     for text in (whole + rest, begun + behind(70, 2.0, last=71) + whole + rest + whole + again):
         scanned = found(sanity + first + text + "\n")
         assert [step.iteration for step in scanned.readings[0].steps] == list(range(1, 71))
-        assert any("only the first was read" in note.text for note in scanned.notes)
+        assert any("follows no whole epoch 0" in note.text for note in scanned.notes)
 
 
 def test_validations_that_each_hide_a_second_have_no_known_time() -> None:
