@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from damage import scan
 from drawn_bars import bar, clock
-from tqdm import tqdm
+from tqdm import tqdm  # type: ignore[import-untyped]
 
 from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
