@@ -6,6 +6,7 @@ Nothing here knows a batch size: :mod:`.throughput` makes samples/s of a figure.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from array import array
 from bisect import bisect_left
@@ -392,3 +393,14 @@ def _before(counts: Mapping[str, float], total: Total) -> float | None:
     if not 0 < 2 * (second - first) < first:
         return 0.0
     return (2 * first - second) / planned_epochs if planned_epochs else None
+
+
+def ends_behind(segment: Segment, after: int) -> Iterator[int]:
+    """Iterations up to which a run may be read behind another one: its last, and the last before
+    the clock goes backward, as where a run is resumed and its clock begins anew."""
+    steps = segment.steps[bisect_left(segment.steps.numbers("iteration"), after) :]
+    if numbers := steps.numbers("iteration"):
+        yield int(numbers[-1])
+        stamps = steps.numbers("stamp")
+        falls = (i for i in range(1, len(stamps)) if stamps[i] < stamps[i - 1])
+        yield from (int(numbers[i - 1]) for i in itertools.islice(falls, 1))

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dlperf_hpc.logs.interpret.figures import figure
+from dlperf_hpc.logs.interpret.figures import ends_behind, figure
 from dlperf_hpc.logs.interpret.rules import Basis, WindowRule
 from dlperf_hpc.logs.interpret.segments import NoFigure, Segment, WindowFigure, segments_of
 from dlperf_hpc.logs.names import alike
@@ -376,13 +376,9 @@ def optimizer_steps(
     """Optimizer steps that end in the window after ``first`` up to ``last``; None if not known."""
     if first is None or last is None or counter is Counter.BLOCKS:
         return None
-    if counter is Counter.OPTIMIZER_STEPS:
-        return last - first
-    accumulation = accumulation_of(values)
+    accumulation = 1 if counter is Counter.OPTIMIZER_STEPS else accumulation_of(values)
     return None if accumulation is None else last // accumulation - first // accumulation
 
-
-# --- the same run on another basis
 
 TOLERANCE = 0.05
 """The relative difference up to which two bases agree, and up to which a factor explains one."""
@@ -426,27 +422,12 @@ def behind_window(
     of the window's, or give no speed."""
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
         return None
-    numbers = segment.steps.numbers("iteration")
-    ends = [numbers[-1] if numbers else 0]
-    if taken.rule.basis is Basis.CLOCK:
-        ends.append(_before_fall(segment, taken.last))
-    for end in dict.fromkeys(ends):
-        if end - taken.last >= max(1, (taken.last - taken.first) / 2):
-            basis, between = (taken.rule.basis,), (taken.last, end)
-            found = _speed(basis, between, reading, segment, values, taken.rule.per_node)
-            if found is not None:
-                return found[1]
+    basis, least = (taken.rule.basis,), taken.last + max(1, (taken.last - taken.first) / 2)
+    for end in filter(least.__le__, ends_behind(segment, taken.last)):
+        found = _speed(basis, (taken.last, end), reading, segment, values, taken.rule.per_node)
+        if found is not None:
+            return found[1]
     return None
-
-
-def _before_fall(segment: Segment, after: int) -> int:
-    """The last iteration behind another before the clock goes backward, as where a run is resumed
-    and its clock begins anew."""
-    begin = bisect_left(segment.steps.numbers("iteration"), after)
-    steps = segment.steps[begin:]
-    stamps = steps.numbers("stamp")
-    fall = next((i for i in range(1, len(stamps)) if stamps[i] < stamps[i - 1]), len(stamps))
-    return int(steps.numbers("iteration")[fall - 1]) if fall else after
 
 
 def by_other_reading(
