@@ -120,7 +120,7 @@ def bar_of_an_epoch(p: Program) -> None:
         p.bar("Epoch 0", p.train(), 200, begun)
 
 
-@program(NONE, "begin anew")
+@program(RIGHT)
 def bar_of_short_epochs(p: Program) -> None:
     for epoch in range(40):
         begun = p.now()

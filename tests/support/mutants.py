@@ -122,7 +122,7 @@ class _File:
             yield self._made(node.test, f"not ({self._text[start:end].decode()})")
         elif isinstance(node, ast.Constant) and isinstance(node.value, (int, float)):
             yield self._made(node, _other(node.value))
-        elif isinstance(node, ast.Return) and node.value is not None:
+        elif isinstance(node, ast.Return) and not _is_none(node.value):
             yield self._made(node, "return None")
         elif isinstance(node, _DELETED) or _is_call(node):
             yield self._made(node, "pass")
@@ -155,6 +155,10 @@ def _outside_texts(statement: ast.stmt) -> list[ast.AST]:
 
 def _other(value: bool | float) -> str:
     return str(not value) if isinstance(value, bool) else str(value + 1)
+
+
+def _is_none(value: ast.expr | None) -> bool:
+    return value is None or (isinstance(value, ast.Constant) and value.value is None)
 
 
 def _is_call(node: ast.AST) -> bool:
