@@ -18,8 +18,8 @@ from dlperf_hpc.logs.formats.bars import Bar, add_bar, bar_of
 from dlperf_hpc.logs.lineparts import CLOCKS, DECIMAL, without_commas
 from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
 
-READ_BYTES = 1 << 23
-"""As much of a file's beginning is read."""
+FIRST_BYTES, READ_BYTES = 1 << 19, 1 << 23
+"""As much of a file's beginning is looked at, and read where that shows a training."""
 
 _MOST_OFF = 0.05  # by which a figure may be rounded
 _LONGEST = 2000  # characters of a line that are looked at
@@ -86,23 +86,33 @@ def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> re.Match[str] | 
 
 def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     text, state = line.text[:_LONGEST], builder.state
-    counter, loss, epoch = _first(_COUNTERS, text), _LOSS.search(text), _EPOCH.search(text)
+    small = text.lower()
     if not builder.steps:
-        state["accumulates"] = state.get("accumulates") or _ACCUMULATION.search(text)
-        if batch := _BATCH.search(text):
+        if "accum" in small:
+            state["accumulates"] = state.get("accumulates") or _ACCUMULATION.search(text)
+        if "batch" in small and (batch := _BATCH.search(text)):
             builder.hold(line, "batch_size", batch["batch"])
+    if "loss" not in small and not builder.steps:
+        return
     if _EVALUATION.search(text):
         if builder.steps:
             builder.pause(line, "evaluation")
-    elif loss and "%|" in text:
-        _read_bar(line, builder, bar_of(text), loss["loss"])
-    elif counter and loss:
-        done, said = int(counter["done"]), counter[0][:40]
-        if epoch is None or _goes_on(line, builder, epoch["epoch"], done):
-            if not builder.steps:
-                why = f"an unknown program: {said!r} is taken for the number of an iteration"
-                builder.note(line, why, partly=True)
-            _read_step(line, builder, text, done, loss["loss"])
+    elif loss := _LOSS.search(text):
+        if "%|" in text:
+            _read_bar(line, builder, bar_of(text), loss["loss"])
+        elif counter := _first(_COUNTERS, text):
+            _read_numbered(line, builder, text, counter, loss["loss"])
+
+
+def _read_numbered(
+    line: Line, builder: ReadingBuilder, text: str, counter: re.Match[str], loss: str
+) -> None:
+    done, said, epoch = int(counter["done"]), counter[0][:40], _EPOCH.search(text)
+    if epoch is None or _goes_on(line, builder, epoch["epoch"], done):
+        if not builder.steps:
+            why = f"an unknown program: {said!r} is taken for the number of an iteration"
+            builder.note(line, why, partly=True)
+        _read_step(line, builder, text, done, loss)
 
 
 def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar | None, loss: str) -> None:

@@ -103,15 +103,20 @@ def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedF
 
 def _by_names(found: ScannedFile, source: Source) -> ScannedFile:
     """A file in no known format, with what the names of its figures say, if that is a speed."""
-    from dlperf_hpc.logs.named import NAMED, READ_BYTES
+    from dlperf_hpc.logs.named import FIRST_BYTES, NAMED, READ_BYTES
     from dlperf_hpc.logs.scan.scanner import Scanner
 
+    named = found
     with contextlib.suppress(LogError):
-        head = beginning(source, READ_BYTES)
-        named = Scanner([NAMED]).scan(source.name, source.size, [bytes(head)])
-        if named.readings and len(named.readings[0].steps) >= _FEWEST_STEPS:
-            notes = (*found.notes, *named.notes)
-            return replace(found, readings=named.readings, facts=named.facts, notes=notes)
+        for most in (FIRST_BYTES, READ_BYTES):
+            head = bytes(beginning(source, most))
+            named = Scanner([NAMED]).scan(source.name, source.size, [head])
+            if not named.readings or len(named.readings[0].steps) < _FEWEST_STEPS:
+                return found
+            if len(head) < most:
+                break
+        notes = (*found.notes, *named.notes)
+        return replace(found, readings=named.readings, facts=named.facts, notes=notes)
     return found
 
 
