@@ -253,7 +253,8 @@ class LinePattern:
             return
         if self.window and int(done) % self.window:
             builder.recognise(line)
-            if int(done) > self.window or not figures.pop("printed") or "stamp" not in figures:
+            mean = figures.pop("printed")  # it is that of a part of a window
+            if int(done) > self.window or not mean or "stamp" not in figures:
                 return  # else the log may end before any mean of a whole window
         builder.step(line, done, **figures)
         if len(builder.steps) > known:

@@ -52,7 +52,7 @@ def _time(unit: str) -> tuple[re.Pattern[str], ...]:
     return _patterns(named, rf"{_BEFORE}{_VALUE} ?{unit} ?(?:/|per) ?{_STEP}(?![a-z])")
 
 
-SPEEDS = (
+_SPEEDS = (
     (
         Unit.SAMPLES_PER_S,
         1.0,
@@ -147,7 +147,7 @@ def _read_step(line: Line, builder: ReadingBuilder, text: str, done: int, loss: 
 def _figure(line: Line, builder: ReadingBuilder, text: str) -> float | None:
     """The line's speed, in the unit of the first line that has one."""
     known = builder.state.get("speed")
-    for speed in [known] if known else SPEEDS:
+    for speed in [known] if known else _SPEEDS:
         match = _first(speed[2], text)
         if match is None:
             continue

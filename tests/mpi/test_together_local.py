@@ -11,44 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from places import BUSY, ROOT
-from sweeping import Workplace, local_environment, wait_until
+from places import BUSY
+from sweeping import Workplace, local_environment, pairs, wait_until
 
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.collect import full_results
-
-STEPS = ROOT / "tests" / "support" / "programs" / "steps.py"
-SWEEP = """
-topologies = ["1n1g"]
-together = "ms"
-repeats = 3
-time_limit = "00:15:00"
-[measure]
-warmup = 3
-iterations = 10
-[case]
-framework = "mine"
-model = "toy"
-batch_size = 4
-[[zip]]
-ms = [4, 6]
-environment = ["default", "other"]
-[program.mine]
-launch = "rank"
-run = ["doomed.py", "{steps*9}", "{ms}", "{global_batch}", "WHAT"]
-[program.mine.keys]
-ms = 1
-[program.mine.read]
-format = "megatron"
-"""
-DOOMED = f"""
-import os, runpy, sys
-print("in", os.environ.get("PLACE"), flush=True)
-if os.environ["DLPERF_TURN"] == "2":
-    sys.exit("doomed")
-runpy.run_path({str(STEPS)!r}, run_name="__main__")
-"""
 
 SITE = """
 [environment.default]
@@ -65,8 +33,7 @@ def place(tmp_path: Path) -> Workplace:
 
 
 def sweep_of(place: Workplace, what: str) -> Path:
-    place.write("doomed.py", DOOMED)
-    return place.write("pairs.toml", SWEEP.replace("WHAT", what))
+    return pairs(place, (4, 6), repeats=3, doomed=2, words=what)
 
 
 def letter_of(result: RunResult) -> str:
@@ -106,7 +73,6 @@ def test_runs_take_turns_and_one_that_fails_ends_no_other(place: Workplace) -> N
     assert "no partner in their job: 1 of A, 0 of B" in row["note"]
 
     # The run that failed is measured again alone, and its pair stays out.
-    place.write("doomed.py", DOOMED.replace('["DLPERF_TURN"]', '.get("DLPERF_TURN")'))
     again = place.verb("rerun", root)
     assert again.returncode == 0, again.stdout + again.stderr
     told = place.verb("compare", root, root, "--across", "tags", "--json")

@@ -8,16 +8,14 @@ from pathlib import Path
 
 import pytest
 from fixtures_slurm import Onebox
-from places import ROOT
 from queueing import Queue
-from sweeping import Workplace, wait_until
+from sweeping import Workplace, pairs, wait_until
 
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.result import RunResult, Status
 from dlperf_hpc.records.collect import full_results
 from dlperf_hpc.records.ledger import read_ledger
 
-STEPS = ROOT / "tests" / "support" / "programs" / "steps.py"
 SITE = """
 partition = "main"
 exclusive = false
@@ -27,36 +25,6 @@ env = { UCX_TLS = "tcp,self" }
 [environment.other]
 env = { UCX_TLS = "tcp,self" }
 setup = ["echo turn $DLPERF_TURN is in other"]
-"""
-# A program that needs nothing: eight starts of PyTorch would tell no more of the job.
-SWEEP = """
-together = "ms"
-topologies = ["1n1g"]
-repeats = 4
-time_limit = "00:20:00"
-[measure]
-warmup = 3
-iterations = 10
-[case]
-framework = "mine"
-model = "toy"
-batch_size = 4
-[[zip]]
-ms = [20, 30]
-environment = ["default", "other"]
-[program.mine]
-launch = "rank"
-run = ["doomed.py", "{steps*9}", "{ms}", "{global_batch}"]
-[program.mine.keys]
-ms = 1
-[program.mine.read]
-format = "megatron"
-"""
-DOOMED = f"""
-import os, runpy, sys
-if os.environ["DLPERF_TURN"] == "4":
-    sys.exit("doomed")
-runpy.run_path({str(STEPS)!r}, run_name="__main__")
 """
 
 
@@ -77,8 +45,8 @@ def letter_of(result: RunResult) -> str:
 
 def test_two_cases_four_times_in_one_job(place: Workplace, queue: Queue) -> None:
     site = place.write("site.toml", SITE)
-    place.write("doomed.py", DOOMED)
-    spec, root = place.write("pairs.toml", SWEEP), place.directory("pairs")
+    # Eight starts of PyTorch would tell no more of the job than those of a few lines.
+    spec, root = pairs(place, (20, 30), repeats=4, doomed=4), place.directory("pairs")
     done = place.verb("sweep", spec, "--site", site)
     assert done.returncode == 0 and done.stdout.count("submitted: job") == 1, done.stderr
     ((job, token),) = queue.jobs(root).items()

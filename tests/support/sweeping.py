@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from places import BUSY
+from places import BUSY, SUPPORT
 
 from dlperf_hpc.model.case import Case
 from dlperf_hpc.model.result import RunResult
@@ -132,3 +132,45 @@ def wait_until(
     while not condition():
         assert time.monotonic() < deadline, f"{what}: not within {seconds:g} s {seen()}"
         time.sleep(0.5)
+
+
+STEPS = SUPPORT / "programs" / "steps.py"
+_PAIRS = """
+topologies = ["1n1g"]
+together = "ms"
+repeats = {repeats}
+time_limit = "00:15:00"
+[measure]
+warmup = 3
+iterations = 10
+[case]
+framework = "mine"
+model = "toy"
+batch_size = 4
+[[zip]]
+ms = {ms}
+environment = ["default", "other"]
+[program.mine]
+launch = "rank"
+run = ["doomed.py", "{{steps*9}}", "{{ms}}", "{{global_batch}}", {words!r}]
+[program.mine.keys]
+ms = 1
+[program.mine.read]
+format = "megatron"
+"""
+_DOOMED = """
+import os, runpy, sys
+print("in", os.environ.get("PLACE"), flush=True)
+if os.environ.get("DLPERF_TURN") == "{turn}":
+    sys.exit("doomed")
+runpy.run_path({path!r}, run_name="__main__")
+"""
+
+
+def pairs(
+    place: Workplace, ms: tuple[int, int], repeats: int, doomed: int, words: str = ""
+) -> Path:
+    """A sweep of two cases in two environments that are run together, of a program that needs
+    nothing: its steps take so many ms, and in the turn ``doomed`` it fails."""
+    place.write("doomed.py", _DOOMED.format(turn=doomed, path=str(STEPS)))
+    return place.write("pairs.toml", _PAIRS.format(repeats=repeats, ms=list(ms), words=words))

@@ -340,8 +340,9 @@ class _RunOfLog:
         check, check_basis, warnings = self._check(measured, values)
         if check is None:
             warnings += speed.assumed  # no other basis confirms it
-        of = throughput.in_iterations(self.reading) if measured.in_iterations else None
-        reading, known = of or (self.reading, values)
+        reading, known = self.reading, values
+        if measured.in_iterations:
+            reading, known = throughput.in_iterations(self.reading)
         rest = throughput.behind_window(found, reading, self.segment, known)
         warnings += [*_without_samples(measured), *_of_rest(measured, rest)]
         loss_first, loss_last, lost = segments.losses_of(found)

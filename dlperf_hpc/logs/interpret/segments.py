@@ -171,7 +171,7 @@ def segments_of(reading: Reading) -> list[Segment]:
                 ranks=len(tags) if len(tags) > 1 else piece.copies,
                 after=_before(steps),
                 since=starts[i] - 1 if i else 0,
-                until=end and end - 1,
+                until=None if end is None else end - 1,
                 notes=_notes(pieces, i, len(piece.steps) - len(steps)),
             )
         )

@@ -423,7 +423,7 @@ def behind_window(
     if taken.first is None or taken.last is None or taken.rule.basis is Basis.TOTAL:
         return None
     basis, least = (taken.rule.basis,), taken.last + max(1, (taken.last - taken.first) / 2)
-    for end in filter(least.__le__, ends_behind(segment, taken.last)):
+    for end in (end for end in ends_behind(segment, taken.last) if end >= least):
         found = _speed(basis, (taken.last, end), reading, segment, values, taken.rule.per_node)
         if found is not None:
             return found[1]

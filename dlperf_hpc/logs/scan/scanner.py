@@ -42,18 +42,8 @@ _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
 
 SHARED = (
     *("_per_sec", "hroughput", "train_step_timing in s", "total_ips", " img/sec ", "(train) "),
-    *(
-        ": error: ",
-        " tok/s",
-        " Step: ",
-        "Loss: ",
-        "ps: ",
-        "data_time",
-        "time: ",
-        " eta: ",
-        "atency",
-        "tgs",
-    ),
+    *(": error: ", " tok/s", " Step: ", "Loss: ", "ps: ", "data_time", "time: ", " eta: "),
+    *("atency", "tgs"),
     *("batch_size", "atch size", "accum", "dtype", "seq_len", "Num ", "Number of ", "num_nodes"),
     *("num_gpus", "world_size=", "GPU_mem ", "Total ", "Tokens", "batchsize: ", "BS: "),
     *("alidati", "aving ", "train/C", "trainer.n", "_nodes ", "_enabled ..", "ccumulation steps"),
