@@ -71,6 +71,11 @@ class _Measured:
         """Whether the speed is in iterations/s, because nobody knows the batch."""
         return self.speed.unit is Unit.OWN and self.figure.unit is Unit.ITERATIONS_PER_S
 
+    @property
+    def used(self) -> str:
+        """What stands behind the reasons why another window was not taken."""
+        return f"{self.figure.rule.name} is used{', in iterations/s' * self.in_iterations}"
+
 
 @dataclass(frozen=True)
 class _Outcome:
@@ -298,24 +303,24 @@ class _RunOfLog:
             return self._after(troubles)
         if outcome.short or (outcome.measured is None and self.scanned.cut):
             cut = " (the file is cut within its last line)" if self.scanned.cut else ""
-            return Verdict(Status.PARTIAL, f"{outcome.reason}{cut}", WINDOW), ""
-        warning = ""
-        if self.scanned.cut and self.rule.last is None and self.segment.until is None:
-            warning = "the file is cut within its last line, which does not count"
+            used = f": {outcome.measured.used}" if outcome.measured and outcome.is_steady else ""
+            return Verdict(Status.PARTIAL, f"{outcome.reason}{used}{cut}", WINDOW), ""
+        open_end = self.scanned.cut and self.rule.last is None and self.segment.until is None
+        warning = "the file is cut within its last line, which does not count" if open_end else ""
         return Verdict(Status.OK, outcome.reason, READING), warning
 
     def _after(self, troubles: Sequence[Trouble]) -> tuple[Verdict, str]:
         """How it ended by trouble after the window: of what ended the job from outside only if
         nothing broke before; none if the program's total stands before it."""
         worst = _most_specific(troubles)
-        totals = [total.line for reading in self.scanned.readings for total in reading.totals]
+        totals = (total.line for reading in self.scanned.readings for total in reading.totals)
         ends = filter(self.segment.holds, totals)
         if min(ends, default=math.inf) < min(trouble.line for trouble in troubles):
             warning = f"after the program's summary: {_trouble_text(worst, '')}"
             return Verdict(Status.OK, "", READING), warning
         first = next((t for t in troubles if not t.text.startswith("srun: error: ")), worst)
-        worst = worst if _kind(first) in FROM_OUTSIDE else first
-        return _by_trouble(worst, "after the window"), "after the window"
+        ended_by = worst if _kind(first) in FROM_OUTSIDE else first
+        return _by_trouble(ended_by, "after the window"), "after the window"
 
     def _case(self, values: Mapping[str, Any]) -> ObservedCase | None:
         topology, _ = throughput.topology_of(values)
@@ -440,12 +445,10 @@ class _RunOfLog:
 
 def _complete(measured: _Measured, why: Iterable[str]) -> _Outcome:
     """What a window gives, with the reasons why no better one was taken."""
-    found, used = measured.figure, f"{measured.figure.rule.name} is used"
-    if measured.in_iterations:
-        used = f"{found.rule.name} is used, in iterations/s"
-    if found.rule.short:
-        return _Outcome(measured, f"{'; '.join(why)}: {used}", True, found.warnings)
-    return _Outcome(measured, warnings=(*[f"{reason}: {used}" for reason in why], *found.warnings))
+    kept = measured.figure.warnings
+    if measured.figure.rule.short:
+        return _Outcome(measured, "; ".join(why), True, kept)
+    return _Outcome(measured, warnings=(*[f"{reason}: {measured.used}" for reason in why], *kept))
 
 
 def _without_samples(measured: _Measured) -> Iterator[str]:
