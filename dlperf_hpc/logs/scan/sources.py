@@ -7,6 +7,7 @@ What is no regular file is not opened: it is named as not read, wherever it was 
 from __future__ import annotations
 
 import bz2
+import codecs
 import gzip
 import lzma
 import os
@@ -16,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from stat import S_ISREG
 from typing import IO, Any
@@ -201,7 +203,7 @@ def blocks(source: Source) -> Iterator[bytes]:
     most, size = max(_ANY_LOG, _GROWTH * stored), 0
     try:
         with _opened(source) as file:
-            for block in _as_far_as_it_goes(file):
+            for block in _as_utf_8(_as_far_as_it_goes(file)):
                 if not size:
                     _refuse(source, block)
                     if block[:_HEAD_BYTES].count(0) * 10 > len(block[:_HEAD_BYTES]):
@@ -229,10 +231,20 @@ def beginning(source: Source, size: int = BLOCK_BYTES) -> bytes:
 
 def _refuse(source: Source, head: bytes) -> None:
     """LogError for a file that begins as another kind of file does."""
-    if head.startswith(_UTF_16):
-        raise LogError(f"{source.name}: is UTF-16, which is not read (make it UTF-8)")
     if not source.member and is_tar("", head):
         raise LogError(f"{source.name}: {unpack_tar(source.name)}")
+
+
+def _as_utf_8(blocks: Iterator[bytes]) -> Iterator[bytes]:
+    """The blocks; of UTF-16, as PowerShell's ``>`` writes and its first bytes show, in UTF-8."""
+    first = next(blocks, b"")
+    if not first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        yield first
+        yield from blocks
+        return
+    decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    for block in chain([first], blocks):
+        yield decoder.decode(block).encode()
 
 
 def _as_far_as_it_goes(file: Any) -> Iterator[bytes]:
@@ -259,7 +271,6 @@ def _as_far_as_it_goes(file: Any) -> Iterator[bytes]:
             return
 
 
-_UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 _BROKEN = (
     *(OSError, EOFError, MemoryError, zlib.error, lzma.LZMAError, zstandard.ZstdError),
     # zipfile: odd compression or version, a password, names, offsets and fields that are none

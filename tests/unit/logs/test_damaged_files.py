@@ -346,14 +346,25 @@ def test_a_locked_archive_is_told(tmp_path: Path) -> None:
 # --- other encodings
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be", "utf-16-le", "utf-32"])
-def test_wide_characters_are_no_log_and_that_is_told(encoding: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("encoding", ["utf-16-be", "utf-16-le", "utf-32"])
+def test_wide_characters_without_a_mark_of_two_bytes_are_no_log(
+    encoding: str, tmp_path: Path
+) -> None:
     path = tmp_path / "a.log"
     path.write_bytes(log("deepspeed").text.encode(encoding))
-    file = one(path)
-    assert not file.readings
-    if encoding in ("utf-16", "utf-32"):  # these have a mark at the beginning
-        assert "is UTF-16" in file.notes[0].text
+    assert not one(path).readings
+
+
+@pytest.mark.parametrize("encoding", ["utf-16-be", "utf-16-le"])
+def test_utf_16_is_read_by_its_mark(encoding: str, tmp_path: Path) -> None:
+    """As PowerShell's `>` writes it; a file may end within a character."""
+    path, text = tmp_path / "a.log", log("deepspeed").text
+    path.write_text(text, encoding="utf-8")
+    expected = one(path)
+    for text_end in ("", "\u8a13"):
+        data = ("\ufeff" + text + text_end).encode(encoding)
+        path.write_bytes(data[: len(data) - len(text_end)])
+        assert one(path).readings == expected.readings and expected.readings[0].steps
 
 
 def test_half_a_log_in_another_encoding_is_passed_over() -> None:
