@@ -26,6 +26,7 @@ NETWORK = "network"
 CRASH = "crash"
 KILLED = "killed"
 ENVIRONMENT = "environment"
+INTERRUPTED = "interrupted"
 LAUNCHER = "launcher"
 """A fault of the launcher's own, which a start in the same environment may well repeat."""
 
@@ -185,6 +186,12 @@ FAILURES: tuple[FailurePattern, ...] = (
     *_rows(
         _LOG, Status.CANCELLED, "",
         (r"slurmstepd: error: \*\*\* .* CANCELLED", "slurmstepd: error: *** "),
+    ),
+    # The last line of a traceback that no fault began: Ctrl-C, or torchrun was ended.
+    *_rows(
+        _LOG, Status.CANCELLED, INTERRUPTED,
+        (rf"{_LABEL}KeyboardInterrupt\b", "KeyboardInterrupt"),
+        (r"SignalException: Process \d+ got signal: (?:2|15)\b", "SignalException: "),
     ),
     # A device that broke: its node is named, and `rerun` may leave it out.
     *_rows(

@@ -41,7 +41,7 @@ _NONE: frozenset[int] = frozenset()
 _BROKEN = re.compile("[0-9.]\ufffd|\ufffd[0-9.]")
 
 SHARED = (
-    *("_per_sec", "hroughput", "train_step_timing in s", "total_ips", " img/sec ", "(train) "),
+    *("_per_sec", "hroughput", "train_step_timing in s", "total_ips", "/sec", "(train) "),
     *(": error: ", " tok/s", " Step: ", "Loss: ", "ps: ", "data_time", "time: ", " eta: "),
     *("atency", "tgs"),
     *("batch_size", "atch size", "accum", "dtype", "seq_len", "Num ", "Number of ", "num_nodes"),
@@ -88,13 +88,17 @@ class Scanner:
         self._wanting = list(wanting.values())
         self._takers = functools.lru_cache(maxsize=4096)(self._concerned)
         self._rows = {n for n, text in enumerate(wanting) if not any(map(str.isalnum, text))}
+        self.with_rows = frozenset(name for n in self._rows for name in self._wanting[n])
         self._search = functools.lru_cache(maxsize=256)(self._sought)
 
-    def scan(self, path: str, size: int, blocks: Iterable[bytes]) -> ScannedFile:
-        """Read a file's ``blocks`` (any cut) to the end. Never raises for what is in them."""
+    def scan(
+        self, path: str, size: int, blocks: Iterable[bytes], known: frozenset[str] = frozenset()
+    ) -> ScannedFile:
+        """Read a file's ``blocks`` (any cut) to the end. Never raises for what is in them. The rows
+        of formats ``known`` are sought from the beginning on."""
         blocks = iter(blocks)
         head = first_block(blocks)
-        state = State(detect_launcher(head), self._search(True, frozenset()))
+        state = State(detect_launcher(head), self._search(True, known), known)
         read = self._tagged if state.launcher.tagged else self._plain
         read(itertools.chain([head], blocks), state)
         return state.scanned(path, size)
@@ -129,7 +133,7 @@ class Scanner:
             row = found_in(line.text, Where.LOG)
             if row is not None:
                 text = line.text.strip()[:_LONGEST_TROUBLE]
-                state.troubles.append(Trouble(number, row.status.value, text, row.cause))
+                state.keep_trouble(Trouble(number, row.status.value, text, row.cause))
 
     def _decoded(
         self, state: State, number: int, data: bytes, literals: frozenset[int]
@@ -209,7 +213,7 @@ class Scanner:
 
     def _search_for(self, state: State) -> Search:
         early = state.seen < (SETTINGS_BYTES if state.has_steps else LATE_SETTINGS_BYTES)
-        return self._search(early, frozenset(state.builders) - {LAUNCH.name})
+        return self._search(early, state.known.union(state.builders) - {LAUNCH.name})
 
     def _sought(self, early: bool, known: frozenset[str]) -> Search:
         """Seeks the literals of failures and figures, those of settings too if it is ``early`` in

@@ -13,6 +13,7 @@ from dlperf_hpc.logs.format import ReadingBuilder
 from dlperf_hpc.logs.scan.launchers import LAUNCH, LinePrefixes
 from dlperf_hpc.logs.scan.literals import Search
 from dlperf_hpc.logs.scanned import Fact, Note, Reading, ScannedFile, Trouble
+from dlperf_hpc.records.failures import INTERRUPTED
 from dlperf_hpc.records.nccl import Connections
 
 LONGEST_LINE = 1 << 16
@@ -30,11 +31,13 @@ class State:
     ``lost`` if it held a literal, and ``rest`` what follows the last line end. ``endless`` are the
     numbers of lines too long to be read, and ``last`` has for each set of literals the last line
     that held them, ``before`` the one before it. Lines that hold a set of literals in ``settled``
-    can be read many at once: no builder begins with them. ``search`` seeks the literals.
+    can be read many at once: no builder begins with them. ``search`` seeks the literals, those of
+    formats ``known`` from the beginning on.
     """
 
     launcher: LinePrefixes
     search: Search
+    known: frozenset[str] = frozenset()
     lines: int = 0
     seen: int = 0
     cut: int = 0
@@ -69,6 +72,13 @@ class State:
         """Keep why a line was not read, unless that is known of many."""
         if len(self.notes) < _MOST_NOTES:
             self.notes.append(Note(line, text))
+
+    def keep_trouble(self, found: Trouble) -> None:
+        """Keep what broke; of a program that was interrupted not the traceback that comes of it."""
+        before = [each for each in self.troubles if each.cause != INTERRUPTED][-1:]
+        if found.cause == INTERRUPTED and before and "Traceback (" in before[0].text:
+            self.troubles.remove(before[0])
+        self.troubles.append(found)
 
     def note_too_long(self, line: int) -> None:
         """Keep that a line is too long to be read."""
