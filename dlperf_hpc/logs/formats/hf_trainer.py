@@ -18,8 +18,7 @@ Process 0 prints. The one speed is the whole run's: the samples that *were to be
 time of ``train()``, with warm-up and checkpoints. After early stopping, or where the run went on
 from a checkpoint, fewer were, so the lines that say what was planned and what was done are counted
 (``Num examples = 7,000``, ``Continuing training from global step 500``, the end's ``'epoch'``,
-``TrainOutput(global_step=..``, a progress bar on the line of the end). Until 4.6 the figure of that
-name was of steps (transformers pull request 11818): ``train_steps_per_second`` is not beside it.
+a bar on its line). Until 4.6 it was of steps, without ``train_steps_per_second`` (pull 11818).
 
 A loss line of Hugging Face's has an epoch's fraction and no step (early ones had ``'step'``). The
 step is that of the bar: the loss is written where the bar stood, and the bar is drawn again behind
@@ -210,8 +209,9 @@ def _read_log(line: Line, builder: ReadingBuilder, found: Groups) -> None:
         builder.step(line, step, loss=found["loss"], lr=figures["lr"], printed=tokens)
     else:
         builder.recognise(line)
-        written = builder.state.setdefault("written", [])
-        written[1:] = [(line.number, figures)]  # one or several: that is all that matters
+        if _total_of(builder):
+            _add_held(builder)
+        builder.state.setdefault("written", [])[1:] = [(line.number, figures)]  # one or several
 
 
 def _read_epoch(line: Line, builder: ReadingBuilder, epoch: str) -> None:

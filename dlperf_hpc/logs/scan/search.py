@@ -91,6 +91,10 @@ def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedF
 
     own = _format(own_format)
     found = scanner(own).scan(source.name, source.size, readable())
+    late = scanner(own).with_rows.intersection(r.format for r in found.readings if not r.steps)
+    if late:  # what tells whose bars they are may have been buffered, and stand behind them
+        errors.clear()
+        found = scanner(own).scan(source.name, source.size, readable(), late)
     if own is not None and any(each.format == own.name for each in found.readings):
         kept = (own.name, OUR_OWN)
         found = replace(found, readings=tuple(r for r in found.readings if r.format in kept))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +14,11 @@ from drawn_bars import bar, clock
 from external_corpus import samples
 
 from dlperf_hpc.logs.formats.bars import bar_of
+from dlperf_hpc.logs.gather import gather
 from dlperf_hpc.logs.interpret.interpretation import interpret
 from dlperf_hpc.logs.interpret.rules import rule
 from dlperf_hpc.logs.lineparts import seconds_of
+from dlperf_hpc.logs.scan.search import ScanCache
 from dlperf_hpc.logs.scanned import LogStep, Reading, ScannedFile, Stamps, Unit
 from dlperf_hpc.model.result import RunResult, Status
 
@@ -145,6 +148,20 @@ def test_bars_alone_and_buffered_losses_are_no_steps() -> None:
     losses = "".join(f"{{'loss': 2.5, 'epoch': 0.{n}}}\n" for n in range(10, 40))
     for text in (f"{bars}\n{losses}", f"{bars}\r{losses}{bars}"):
         assert not reading(text).steps
+
+
+def test_losses_behind_all_bars_show_whose_these_are(tmp_path: Path) -> None:
+    """Standard output was buffered until the end: a bar is drawn again at each loss."""
+    bars = ""
+    for done in range(1, 150):
+        drawn = f"\r{bar(done, 200, clock(3 * done))}"
+        bars += drawn + drawn * (done % 50 == 0)
+    losses = "".join(f"{{'loss': 2.5, 'epoch': 0.{n}}}\n" for n in range(10, 40))
+    log = tmp_path / "run.log"
+    for text in (f"{bars}\n{losses}", f"{bars}\n{losses}\r{bar(149, 200, clock(447))}\n"):
+        log.write_text(text)
+        (result,) = gather([log], rule(), {"global_batch": 8, **ONE}, ScanCache(None)).results
+        assert result.samples_per_s == pytest.approx(8 / 3)
 
 
 def test_a_stated_number_of_steps_needs_no_loss_line_behind_which_the_bar_is_drawn() -> None:
