@@ -333,7 +333,11 @@ _COMMAND = re.compile(
 _PROGRAM_ENDS = (".py", ".sh", "python")
 _QUOTES = "'\"\\"
 _NUMBER = re.compile(r"(?:ppr:)?([0-9]{1,6})(?:[:-](?:\1(?![0-9])|(?:node|host)\b.*))?")
-_BATCH = re.compile(r"--per_device_train_batch_size[= ]{1,2}['\"]?([0-9]{1,7})\b")
+_OF_BATCH = {
+    "--per_device_train_batch_size": "batch_size",
+    "--gradient_accumulation_steps": "accumulation",
+}
+_BATCH = re.compile(rf"({'|'.join(_OF_BATCH)})[= ]{{1,2}}['\"]?([0-9]{{1,7}})\b")
 _ELASTIC = re.compile(r"^\s*(min_nodes|max_nodes|nproc_per_node)\s*: ([0-9]{1,5})\s*$")
 _PROGRAM = re.compile(r"\.py\b|\bpython|\btorchrun\b|\baccelerate launch\b")
 
@@ -344,8 +348,8 @@ def _read_command(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     if match := _ELASTIC.search(text):
         _read_elastic(line, builder, match[1], match[2])
         return
-    if match := _BATCH.search(text):
-        builder.fact(line, "batch_size", match[1])
+    for option, value in _BATCH.findall(text):
+        builder.fact(line, _OF_BATCH[option], value)
     if _PROGRAM.search(text):
         for name, value in _topology_of(text).items():
             builder.fact(line, name, value)
@@ -443,6 +447,6 @@ LAUNCH = Format(
     facts_literals=(
         *("nproc", "min_nodes ", "max_nodes ", "srun ", "aprun ", "mpirun ", "mpiexec"),
         *("horovodrun ", "deepspeed --", "accelerate launch ", "--num_gpus", "--num_machines"),
-        "--per_device_train_batch_size",
+        *_OF_BATCH,
     ),
 )

@@ -200,6 +200,15 @@ def test_the_batch_on_a_command_line(tmp_path: Path) -> None:
     assert (result.run.case.batch_size, str(result.run.case.topology)) == (16, "1n4g")
 
 
+def test_the_accumulation_on_a_command_line_of_several_lines(tmp_path: Path) -> None:
+    lines = ["swift sft \\", "--per_device_train_batch_size 2 \\"]
+    lines += ["--gradient_accumulation_steps 16 \\", "--gradient_accumulation_steps_of_mine 3"]
+    loss = "{{'loss': 1.2, 'train_speed(iter/s)': 0.5, 'global_step/max_steps': '{}/500'}}"
+    result = read(tmp_path, [*lines, *map(loss.format, range(1, 130))], nodes=1, gpus_per_node=1)
+    assert result.run.case.accumulation == 16
+    assert result.samples_per_s == pytest.approx(2 * 16 * 0.5)
+
+
 def test_a_batch_that_a_name_spells() -> None:
     facts = facts_of_path("/logs/bert_fp16_4n8g_globalBatchSize-64.log")
     assert ("global_batch", 64) in [(fact.name, fact.value) for fact in facts]
