@@ -10,7 +10,7 @@ import itertools
 import math
 from array import array
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
@@ -18,6 +18,7 @@ from dlperf_hpc.logs.interpret.linefigures import by_clock, by_printed, rate, ra
 from dlperf_hpc.logs.interpret.rules import WARMUP, Basis, Mean, WindowRule
 from dlperf_hpc.logs.interpret.segments import FEWEST, NoFigure, Segment, WindowFigure, less_pauses
 from dlperf_hpc.logs.scanned import (
+    Averaging,
     LogStep,
     LogSteps,
     Printed,
@@ -28,7 +29,9 @@ from dlperf_hpc.logs.scanned import (
     differences,
     is_rising,
 )
+from dlperf_hpc.model.result import REST_DIFFERS
 
+_FEWEST_WINDOWS, _MOST_WINDOWS = 10, 21  # behind one that is not the usual
 _UNSTEADY = 0.05  # difference of the halves of a short window
 _SPREAD = 0.15  # of the times in one that begins before the warm-up is over
 
@@ -49,7 +52,69 @@ def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
         raise NoFigure(f"{found.value!r} {found.printed.label} is no speed")
     if rule.short:
         found = _steady(found)
-    return _with_batch(found, segment) if found.unit is Unit.ITERATIONS_PER_S else found
+    if found.unit is Unit.ITERATIONS_PER_S:
+        found = _with_batch(found, segment)
+    return _usual(found, reading, segment) if rule.usual else found
+
+
+def _usual(found: WindowFigure, reading: Reading, segment: Segment) -> WindowFigure:
+    """The figure; or, of a run that goes on at another speed, that of a window behind it: the one
+    of the median speed, among as long ones of which there is least to warn."""
+    first, last = found.first or 0, found.last or 0
+    running = reading.printed.averaging is Averaging.RUNNING  # whose rounding grows with the run
+    if found.lacking or (running and found.rule.basis is Basis.PRINTED):
+        return found
+    ends = [(last, end) for end in ends_behind(segment, last)]
+    rest = next(_figures_between(ends, found.rule, reading, segment), found)
+    if not _differs(rest, found):
+        return found
+    windows = _windows_behind(segment, last, max(1, last - first))
+    behind = _plainest(_figures_between(windows, found.rule, reading, segment))
+    usual = behind[len(behind) // 2] if len(behind) >= _FEWEST_WINDOWS // 2 else found
+    if not _differs(usual, found):
+        return found
+    change = 100 * (_samples(found) / _samples(usual) - 1)
+    warning = (
+        f"iterations {first} to {last} differ from the run's usual speed, {change:+.1f} %: "
+        f"{usual.first} to {usual.last} are used, the median of {len(behind)} windows behind them"
+    )
+    return replace(usual, warnings=(warning, *usual.warnings))
+
+
+def _plainest(figures: Iterator[WindowFigure]) -> list[WindowFigure]:
+    """Those of which there is least to warn, the slowest first."""
+    found = sorted(figures, key=_samples)
+    least = min((len(each.warnings) for each in found), default=0)
+    return [each for each in found if len(each.warnings) == least]
+
+
+def _samples(found: WindowFigure) -> float:
+    return found.value * (found.batch or 1.0)
+
+
+def _differs(one: WindowFigure, other: WindowFigure) -> bool:
+    return abs(_samples(one) / _samples(other) - 1) > REST_DIFFERS
+
+
+def _windows_behind(segment: Segment, last: int, length: int) -> list[tuple[int, int]]:
+    """The ends of windows of so many iterations behind ``last``, one after the other; of many, some
+    all over the run; none of a few."""
+    numbers, windows = segment.steps.numbers("iteration"), []
+    while (end := bisect_left(numbers, last + length)) < len(numbers):
+        windows.append((last, last := int(numbers[end])))
+    spread = math.ceil(len(windows) / _MOST_WINDOWS)
+    return windows[::spread] if len(windows) >= _FEWEST_WINDOWS else []
+
+
+def _figures_between(
+    windows: Iterable[tuple[int, int]], rule: WindowRule, reading: Reading, segment: Segment
+) -> Iterator[WindowFigure]:
+    """The figures between two iterations each, of those that have one."""
+    for first, last in windows:
+        name = f"{rule.basis.value}[{first}:{last}]"
+        ends = replace(rule, name=name, first=first, last=last, nearest=False, usual=False)
+        with contextlib.suppress(NoFigure):
+            yield figure(ends, reading, segment)
 
 
 def _steady(found: WindowFigure) -> WindowFigure:

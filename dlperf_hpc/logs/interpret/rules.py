@@ -49,7 +49,8 @@ class WindowRule:
     ``per_node``: one process per node prints. ``fine``: stamps of whole seconds will not do, unless
     the window is long enough for these. ``nearest``: if nothing is printed inside the window,
     the next that is printed will do. ``short``: the log ends before the window does, and what it
-    holds of a steady speed will do. ``tries`` are what a rule with alternatives consists of.
+    holds of a steady speed will do. ``usual``: where the run goes on at another speed, a window of
+    its usual one counts. ``tries`` are what a rule with alternatives consists of.
     """
 
     name: str
@@ -66,6 +67,7 @@ class WindowRule:
     nearest: bool = False
     fine: bool = False
     short: bool = False
+    usual: bool = False
     formats: tuple[str, ...] = ()
     alternatives: tuple[WindowRule, ...] = ()
 
@@ -76,9 +78,9 @@ class WindowRule:
 
     @property
     def of_whole_windows(self) -> WindowRule:
-        """The rule without what stands in for it in a log that has no whole window."""
-        kept = tuple(each for each in self.alternatives if not each.short)
-        return replace(self, alternatives=kept)
+        """The rule of that one window, without what stands in for it in a log that has none."""
+        kept = (replace(each, usual=False) for each in self.alternatives if not each.short)
+        return replace(self, usual=False, alternatives=tuple(kept))
 
 
 WARMUP = 20
@@ -120,7 +122,9 @@ def _of_any_log(w: int, n: int) -> WindowRule:
     """The default for a log of which nobody can make a longer one."""
     made = _default(w, n)
     short = [replace(each, short=True) for each in (_clock(w, n), _printed(w, n))]
-    return replace(made, alternatives=(*made.alternatives, *short))
+    goes_on = (w, n) == (WARMUP, ITERATIONS)  # a window that a user states stays
+    usual = [replace(each, usual=goes_on) for each in made.alternatives]
+    return replace(made, usual=goes_on, alternatives=(*usual, *short))
 
 
 def of_program(w: int, n: int) -> WindowRule:
@@ -145,8 +149,10 @@ _NAMED: Mapping[str, _Named] = {
     DEFAULT: _Named(
         _of_any_log,
         "the clock between iterations 20 and 120; if lines are too far apart, between the next two "
-        "that hold 100 iterations; without usable stamps printed[20:120]; where the program ended "
-        "before, its own total, else, with a warning, what the log holds, if its speed is steady",
+        "that hold 100 iterations; if the run goes on more than 4 % faster or slower, the window of"
+        " the median speed behind them; without usable stamps printed[20:120]; where the program "
+        "ended before, its own total, else, with a warning, what the log holds, if its speed is "
+        "steady",
     ),
     "deepspeed-logs": _Named(
         lambda w, n: replace(_lines(max(0, w - 2), w + n), need=max(1, w + n - 2)),
