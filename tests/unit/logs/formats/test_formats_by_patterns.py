@@ -450,6 +450,7 @@ SAMPLES = {
     **{"aws_fsdp": 64, "composer": 512, "lightning_thunder": 32, "maskrcnn_benchmark": 64},
     **{"mindformers": 64, "mmcv_json": 64, "neuronx": 1024, "openpcdet": 64, "colossalai": 15.36},
     **{"deepspeed_chat": 128, "espnet": 64, "paddledetection": 64, "swin": 512},
+    **dict.fromkeys(("flair", "opennmt_py", "paddleseg", "transformer_xl"), 64),
 }
 
 
