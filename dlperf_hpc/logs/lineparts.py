@@ -26,7 +26,9 @@ _FULL = re.compile(
     r"(?:[.,]([0-9]{1,9}))?"
 )
 _ABSL = re.compile(r"[IWEF](?<!\w[IWEF])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\b")
-_MONTH_DAY = re.compile(r"(?<![0-9/])([0-9]{2})/([0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2})(?![0-9])")
+_MONTH_DAY = re.compile(r"(?<![\d/-])(\d\d)[/-](\d\d) (\d\d:\d\d:\d\d)(?!\d)")
+_DAY = r"^\W{0,3}(?:[A-Z][a-z]{2} [0-9 ]{0,3}){0,2}"
+_DAY_TIME = re.compile(rf"{_DAY}(\d\d):(\d\d):(\d\d)(?:[.,](\d{{1,9}}))?(?![0-9:])")
 _GLOG = re.compile(r"\bI([0-9]{4})([0-9]{2})([0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2}) ")
 _TIME = re.compile(r"(?:(?:([0-9]{1,5}) days?, )?([0-9]{1,6}):)?([0-5]?[0-9]):([0-5][0-9])")
 _POWERS = tuple(10**digits for digits in range(10))
@@ -114,6 +116,12 @@ def month_day_stamp(text: str) -> float | None:
     return absl_stamp(f"I{match[1]}{match[2]} {match[3]}.000000") if match else None
 
 
+def day_time_stamp(text: str) -> float | None:
+    """``[20:21:13,5]`` or ``Nov 28 20:21:13`` as a line begins: seconds on one day, or None."""
+    match = _DAY_TIME.search(text)
+    return _seconds("2001-01-01", *match.groups()) if match else None
+
+
 def glog_stamp(text: str) -> float | None:
     """``I20231111 00:21:00`` in a line, or else what :func:`full_stamp` finds; seconds, or None."""
     match = _GLOG.search(text)
@@ -144,6 +152,7 @@ CLOCKS: Mapping[str, Clock] = {
     "glog": Clock(Stamps.ABSOLUTE, glog_stamp, lambda texts: None),
     "elapsed": Clock(Stamps.ELAPSED, seconds_of, lambda texts: list(map(seconds_of, texts))),
     "month_day": Clock(Stamps.NO_YEAR, month_day_stamp, lambda texts: None),
+    "day_time": Clock(Stamps.TIME_ONLY, day_time_stamp, lambda texts: None),
     "unix": Clock(Stamps.ABSOLUTE, float, lambda texts: list(map(float, texts))),
 }
 """Clocks by the names of a pattern's groups with their stamps; ``unix`` is s since 1970."""

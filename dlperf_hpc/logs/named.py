@@ -1,10 +1,13 @@
 r"""Programs that no format knows, by the words of their lines.
 
 ``Epoch 1 Step [20/756] Loss: 3.65``, ``{"iter": 100, "loss": 2.1, "tokens/s": 5123}``: a line
-counts if it names an iteration's number and a loss, and no evaluation. The speed is the number
-before a unit (``51.2 images/sec``) or behind its name (``step_time: 120 ms``), the clock the stamp
-in the line, or the time of a bar that shows a loss. Samples/s and tokens/s are taken for those of
-one process, tokens not for those of whole sequences. Of a number that begins anew with each epoch
+counts if it names an iteration's number and a loss (perplexity, learning rate), and no evaluation.
+The speed is the number before a unit (``51.2 images/sec``), behind its name (``step_time: 120 ms``)
+or a mean (``Time 0.83 (0.81)``), the clock the stamp in the line, or the time of a bar that shows a
+loss. Another time (``Time: 12.3s``) is the clock if it grows with the lines, else an iteration's if
+lines are one apart. Of bars without a loss, full before that of an epoch, the longest is read.
+Samples/s and tokens/s are taken for those of one process, tokens not for those of whole sequences.
+Numbers that begin anew with each epoch are counted on where lines state how many there are, else
 the first epoch is read. The batch is that of a line before (``batch_size=32``), unless gradients
 are accumulated: which steps the number counts is not known.
 """
@@ -12,21 +15,22 @@ are accumulated: which steps the number counts is not known.
 from __future__ import annotations
 
 import re
+from typing import Any
 
 from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
-from dlperf_hpc.logs.formats.bars import Bar, add_bar, bar_of
-from dlperf_hpc.logs.lineparts import CLOCKS, DECIMAL, without_commas
-from dlperf_hpc.logs.scanned import Evidence, Printed, Scope, Unit
+from dlperf_hpc.logs.formats.bars import Bar, add_bar, bar_of, is_training, over_epochs
+from dlperf_hpc.logs.lineparts import CLOCKS, DECIMAL, first_of, seconds_of, without_commas
+from dlperf_hpc.logs.scanned import Averaging, Evidence, Printed, Scope, Stamps, Unit
 
 FIRST_BYTES, READ_BYTES = 1 << 19, 1 << 23
 """As much of a file's beginning is looked at, and read where that shows a training."""
 
 _MOST_OFF = 0.05  # by which a figure may be rounded
 _LONGEST = 2000  # characters of a line that are looked at
-_EQUALS = r"['\")\]]{0,3} {0,3}[:=] {0,8}['\"\[(]? {0,8}"  # between a name and its number
+_EQUALS = r"['\")\]]{0,3} {0,3}[:=] {0,8}['\"\[({]? {0,8}"  # between a name and its number
 _IS = _EQUALS.replace("[:=]", "[:=#]?")
 _VALUE = rf"(?P<value>{DECIMAL}|[0-9]{{1,3}}(?:,[0-9]{{3}})+(?:\.[0-9]+)?)(?P<power>[KkM]?)"
-_BEFORE, _BEHIND = r"(?<![0-9.,\w-])", r"(?![0-9.,:/%]*[0-9])"  # a number, that it is whole
+_BEFORE, _BEHIND = r"(?<![0-9.,/\w-])", r"(?![0-9.,:/%]*[0-9])"  # a number, that it is whole
 _ONE = r"(?:gpu|device)"
 _PER_S = rf"(?: ?/ ?|_?per_?| per )(?P<one>{_ONE}(?:/|_per_| per ))?s(?:ec(?:ond)?s?)?(?![a-z])"
 _STEP = r"(?:step|iter(?:ation)?|batch|it)"
@@ -48,40 +52,63 @@ def _rate(words: str) -> tuple[re.Pattern[str], ...]:
 
 
 def _time(unit: str) -> tuple[re.Pattern[str], ...]:
-    named = rf"{_TIME}(?:{_IS}{_VALUE} ?{unit}(?![a-z/]))"
-    return _patterns(named, rf"{_BEFORE}{_VALUE} ?{unit} ?(?:/|per) ?{_STEP}(?![a-z])")
+    per_step = rf"(?:/|_?per_?| per ){_STEP}"
+    return _patterns(
+        rf"{_TIME}(?:{_IS}{_VALUE} ?{unit}(?![a-z/]))",
+        rf"{_BEFORE}{_VALUE} ?{unit} ?(?:/|per) ?{_STEP}(?![a-z])",
+        rf"(?<![a-z])(?:{unit}{per_step}|{_TIME}[_ ]\(?{unit}\)?){_EQUALS}{_VALUE}{_BEHIND}",
+    )
 
 
-_SPEEDS = (
-    (
-        Unit.SAMPLES_PER_S,
-        1.0,
-        _rate("sample|image|img|example|instance|sequence|seq|sentence|utterance"),
-    ),
+_MEAN = _patterns(
+    rf"(?<![a-z_])(?<!data )(?<!load )(?:{_STEP}[_ ]?)?time:? {{0,3}}(?P<last>{DECIMAL})s?"
+    rf" {{0,3}}\( {{0,3}}{_VALUE}s?\)"
+)
+_INTERVAL = _patterns(rf"step ?= ?[0-9]{{1,12}} \({_VALUE} sec\)")
+_SAMPLES = "sample|image|img|example|instance|sequence|seq|sentence|utterance"
+_SPEEDS: tuple[Any, ...] = (
+    (Unit.SAMPLES_PER_S, 1.0, _rate(_SAMPLES)),
     (Unit.UNPADDED_TOKENS_PER_S, 1.0, _rate("token|tok")),
     (Unit.ITERATIONS_PER_S, 1.0, _rate("it|iter|iteration|step|batch|update")),
+    (Unit.S_PER_ITERATION, 1.0, _MEAN),
+    (Unit.S_PER_ITERATION, 1.0, _INTERVAL),
     (Unit.S_PER_ITERATION, 1e-3, _time("m(?:illi)?s(?:ec(?:ond)?s?)?")),
     (Unit.S_PER_ITERATION, 1.0, _time("s(?:ec(?:ond)?s?)?")),
 )
 """The units of speed, what a figure is in them, and where it stands: the first that a line has."""
 
+_DONE = r"(?P<done>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,12})"
+_OF = rf"{_DONE} {{0,3}}(?:/|of) {{0,3}}(?P<total>[0-9]{{1,12}})(?![0-9.,:%/]*[0-9])"
+_IN = rf"(?<![a-z_])ep(?:och)?{_IS}(?P<epoch>[0-9]{{1,9}})(?![0-9])(?: ?/ ?[0-9]{{1,9}})?[\])]?"
+_NUMBER = rf"(?<![a-z_])(?:train(?:ing)?_|mini-?)?{_STEP}s?{_IS}"
 _COUNTERS = _patterns(
-    rf"(?<![a-z])(?:global_?step|num_updates|current_steps?){_IS}(?P<done>[0-9]{{1,12}}){_BEHIND}",
-    rf"(?<![a-z_]){_STEP}s?{_IS}(?P<done>[0-9]{{1,12}})(?: ?(?:/|of) ?[0-9]{{1,12}})?"
-    r"(?![0-9.,:%]*[0-9])",
+    rf"(?<![a-z])(?:global_?step|updates?|current_steps?){_IS}{_DONE}{_BEHIND}",
+    rf"{_NUMBER}{_OF}",
+    rf"{_IN}[ |,;-]{{0,4}}[\[(]? {{0,4}}{_OF}(?! {{0,2}}\()",  # not of samples: (21%)
+    rf"{_IN} ?\[ {{0,4}}{_DONE}:(?P<total>[0-9]{{1,12}})\]",
+    rf"^\[(?P<epoch>[0-9]{{1,9}}) {_OF}\]",
+    rf"{_NUMBER}{_DONE}(?![0-9.,:%]*[0-9])",
 )
-_EPOCH, _LOSS, _EVALUATION, _BATCH, _ACCUMULATION = _patterns(
-    rf"(?<![a-z_])epoch{_IS}(?P<epoch>[0-9]{{1,9}})(?![0-9.]*[0-9])",
+_S = r"s|secs?|seconds|m|mins?|minutes|h|hours"  # units of time
+_EPOCH, _LOSS, _TRAINS, _EVALUATION, _BATCH, _ACCUMULATION, _UNIX, _TIMES = _patterns(
+    rf"(?<![a-z_])ep(?:och)?{_IS}(?P<epoch>[0-9]{{1,9}})(?![0-9.]*[0-9])",
     rf"loss(?:es)?(?:[_/][a-z]{{1,20}})?{_IS}(?P<loss>{DECIMAL})",
+    r"loss|perplexity|(?<![a-z])(?:ppl|xent|lr|grad_?norm)(?![a-z])|learning.rate",
     r"(?<![a-z])(?:val(?:id(?:ation|ating)?)?|eval(?:uation|uating)?|test(?:ing)?)(?![a-z])",
     r"(?<![a-z_])(?:(?:per_device_)?train_|micro_)?batch[_ ]?size(?:_per_gpu)?[:= '\"]{1,5}"
     rf"(?P<batch>[0-9]{{1,9}}){_BEHIND}",
     r"accum(?:ulation|ulate)?(?:_(?:steps|iter|grad_batches))?[:= '\"]{1,5}0*(?:[2-9]|1[0-9])",
+    rf"time(?:stamp)?{_EQUALS}(1[4-9][0-9]{{8}}(?:\.[0-9]{{1,9}})?)(?![0-9])",
+    r"(?<![a-z])(?<![a-z][ _])(?:(?:total|wall|cost|elapsed|train(?:ing)?|step|iter|batch)[ _]?)?"
+    rf"(?:time|elapsed|took)(?:[_ ](?:elapsed|cost|taken|used|spent))?{_IS}(?:(?P<clock>[0-9]"
+    r"{1,4}:[0-9]{2}(?::[0-9]{2})?)(?![0-9:])|(?P<value>[0-9]{1,12}(?:\.[0-9]{1,18})?) ?"
+    rf"(?P<unit>{_S}|)(?![a-z0-9./]))"
+    rf"|(?<=[0-9|)\],] )(?P<last>[0-9]{{1,9}}\.[0-9]{{1,9}}) ?(?P<of>{_S})[\])]?\s*$",
 )
-
-
-def _first(patterns: tuple[re.Pattern[str], ...], text: str) -> re.Match[str] | None:
-    return next(filter(None, (each.search(text) for each in patterns)), None)
+_UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}  # by a unit's first letter
+_GRAINS, _WARM_UP_S = 25, 120.0  # of a last digit in a time; what the first iterations may add
+_SHOWN, _SURELY_S = 5, 3.0  # lines that show what a time is; a time of one iteration, not in ms
+_CLOCK = "the time since the program began"
 
 
 def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
@@ -92,78 +119,182 @@ def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
             state["accumulates"] = state.get("accumulates") or _ACCUMULATION.search(text)
         if "batch" in small and (batch := _BATCH.search(text)):
             builder.hold(line, "batch_size", batch["batch"])
-    if "loss" not in small and not builder.steps:
+    if "%|" in text:
+        _read_bar(line, builder, bar_of(text))
+    elif _EVALUATION.search(text):
+        if "loss" in small:
+            _read_epoch(line, builder, 1 if "train" in small or small.count("loss") > 1 else 2)
+        _pause(line, builder)
+    elif _TRAINS.search(text):
+        if counter := next(filter(None, (each.search(text) for each in _COUNTERS)), None):
+            _read_numbered(line, builder, text, counter)
+        elif "loss" in small:
+            _read_epoch(line, builder, 1)
+
+
+def _pause(line: Line, builder: ReadingBuilder) -> None:
+    """An evaluation. Behind a bar that is full it is in no bar's time."""
+    state = builder.state
+    if state.get("by") == "number" or (state.get("by") == "bar" and "epoch_s" not in state):
+        builder.pause(line, "evaluation")
+
+
+def _read_numbered(line: Line, builder: ReadingBuilder, text: str, counter: re.Match[str]) -> None:
+    groups, known, state = counter.groupdict(), len(builder.steps), builder.state
+    numbers = (groups.get("total"), groups.get("epoch") or first_of(_EPOCH, text))
+    done = _place(line, builder, int(groups["done"].replace(",", "")), *numbers)
+    if done is None or state.get("by", "number") != "number":
         return
-    if _EVALUATION.search(text):
-        if builder.steps:
-            builder.pause(line, "evaluation")
-    elif loss := _LOSS.search(text):
-        if "%|" in text:
-            _read_bar(line, builder, bar_of(text), loss["loss"])
-        elif counter := _first(_COUNTERS, text):
-            _read_numbered(line, builder, text, counter, loss["loss"])
+    _read_step(line, builder, text, done)
+    if builder.steps and not known:
+        why = f"an unknown program: {counter[0][:40]!r} is taken for the number of an iteration"
+        builder.note(line, why, partly=True)
+        state["by"] = "number"
+        if not state.get("accumulates"):
+            builder.release_held()
 
 
-def _read_numbered(
-    line: Line, builder: ReadingBuilder, text: str, counter: re.Match[str], loss: str
-) -> None:
-    done, said, epoch = int(counter["done"]), counter[0][:40], _EPOCH.search(text)
-    if epoch is None or _goes_on(line, builder, epoch["epoch"], done):
-        if not builder.steps:
-            why = f"an unknown program: {said!r} is taken for the number of an iteration"
-            builder.note(line, why, partly=True)
-        _read_step(line, builder, text, done, loss)
+def _place(line: Line, builder: ReadingBuilder, done: int, *of: str | None) -> int | None:
+    """The iterations since the file's first epoch began; None in a later epoch of unknown length.
+    Whether numbers go on over epochs shows as the second one begins."""
+    (total, epoch), state = of, builder.state
+    before, last, apart = state.get("raw", (epoch, done, 0))
+    state["raw"] = epoch, done, done - last if done > last else apart
+    if done < last or epoch != before:
+        state.setdefault("goes_on", done > last)
+    if state.get("goes_on") or (total is None and epoch is None):
+        return done
+    if total is None:
+        return None if builder.later_epoch(line, str(epoch)) else done
+    if epoch is None and done < last:
+        state["turn"] = state.get("turn", 0) + 1 if last + 1.5 * apart >= int(total) else 0
+    return builder.in_epoch(line, int(epoch or state.get("turn", 0)), done, int(total))
 
 
-def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar | None, loss: str) -> None:
-    """A bar that shows a loss: its time is the clock. Another one's are not read."""
-    if bar and bar.done and builder.state.setdefault("bar", bar[:3:2]) == bar[:3:2]:
-        builder.note_once(line, f"an unknown program: the bar {bar.name!r} is taken for training")
-        add_bar(line, builder, bar, loss=loss)
+def _read_step(line: Line, builder: ReadingBuilder, text: str, done: int) -> None:
+    state, loss = builder.state, first_of(_LOSS, text)
+    printed, stamp = _figure(line, builder, text), _stamp(state, text)
+    if printed is not None or stamp is not None:
+        stamps = CLOCKS[state.get("clock", "full")].stamps
+        builder.step(line, done, stamp=stamp, stamps=stamps, printed=printed, loss=loss)
+    elif "clock" not in state and "speed" not in state and (match := _TIMES.search(text)):
+        _read_time(line, builder, match, done)
+    elif state.get("speed", _SPEEDS[0])[2] is _INTERVAL:
+        builder.step(line, done, loss=loss)
 
 
-def _goes_on(line: Line, builder: ReadingBuilder, epoch: str, done: int) -> bool:
-    """Whether a number goes on over epochs, or a line is of the first one."""
-    last = builder.last_step()
-    if last and done > last.iteration and epoch != builder.state.get("epoch"):
-        builder.state["epoch"] = epoch
-    return not builder.later_epoch(line, epoch)
-
-
-def _read_step(line: Line, builder: ReadingBuilder, text: str, done: int, loss: str) -> None:
-    printed, stamp, state = _figure(line, builder, text), None, builder.state
-    for name in [state["clock"]] if "clock" in state else ["full", "month_day"]:
-        stamp = CLOCKS[name].first(text) if stamp is None else stamp
-        if stamp is not None:
+def _stamp(state: dict[str, Any], text: str) -> float | None:
+    """The stamp of a line, on the clock of the first line that has one."""
+    for name in [state["clock"]] if "clock" in state else ["full", "month_day", "day_time", "unix"]:
+        found = first_of(_UNIX, text) if name == "unix" else CLOCKS[name].first(text)
+        if found is not None:
             state.setdefault("clock", name)
-    if printed is None and stamp is None:
-        return
-    if not state.get("accumulates"):
-        builder.release_held()
-    stamps = CLOCKS[state.get("clock", "full")].stamps
-    builder.step(line, done, stamp=stamp, stamps=stamps, printed=printed, loss=loss)
+            return float(found)
+    return None
 
 
 def _figure(line: Line, builder: ReadingBuilder, text: str) -> float | None:
-    """The line's speed, in the unit of the first line that has one."""
-    known = builder.state.get("speed")
-    for speed in [known] if known else _SPEEDS:
-        match = _first(speed[2], text)
+    """The line's speed, in the unit of the first line that has one. Of an interval it is that of
+    one iteration; a mean is read in the first epoch, unless the last time shows it is none."""
+    state = builder.state
+    for speed in [state["speed"]] if "speed" in state else _SPEEDS:
+        match = next(filter(None, (each.search(text) for each in speed[2])), None)
         if match is None:
             continue
-        groups = match.groupdict()
-        if not known:
-            builder.state["speed"] = speed
-            scope = Scope.DEVICE if groups.get("one") or groups.get("each") else Scope.PROCESS
-            builder.printed = Printed(speed[0], scope)
-            why = f"an unknown program: {match[0][:40]!r} is taken for its speed"
-            builder.note(line, why, partly=True)
-        decimals = len(groups["value"].partition(".")[2])
-        if 0.5 * 10.0**-decimals > _MOST_OFF * float(without_commas(groups["value"])):
+        if "speed" not in state:
+            _begin(line, builder, speed, match)
+        number = without_commas(match["value"])
+        if 0.5 * 10.0 ** -len(number.partition(".")[2]) > _MOST_OFF * float(number):
             return None  # it is rounded
-        power = {"k": 1e3, "m": 1e6}.get(groups["power"].lower(), 1.0)
-        return float(without_commas(groups["value"])) * power * speed[1]
+        value = float(number) * {"k": 1e3, "m": 1e6}.get(match["power"].lower(), 1.0) * speed[1]
+        if speed[2] is _INTERVAL:
+            return value / state["raw"][2] if state["raw"][2] else None
+        if speed[2] is not _MEAN:
+            return value
+        more_s = (value - float(match["last"])) * state["raw"][1]
+        return None if builder.epochs[1:] or more_s > _WARM_UP_S else value
     return None
+
+
+def _begin(line: Line, builder: ReadingBuilder, speed: Any, match: re.Match[str]) -> None:
+    builder.state["speed"], groups = speed, match.groupdict()
+    scope = Scope.DEVICE if groups.get("one") or groups.get("each") else Scope.PROCESS
+    mean = Averaging.RUNNING if speed[2] is _MEAN else Averaging.SINCE_LAST
+    builder.printed = Printed(speed[0], scope, mean)
+    why = f"an unknown program: {match[0][:40]!r} is taken for its speed"
+    builder.note(line, why, partly=True)
+
+
+def _read_time(line: Line, builder: ReadingBuilder, match: re.Match[str], done: int) -> None:
+    """A line with a time. What it is shows in the first lines, and if its unit is sure."""
+    state, unit = builder.state, (match["unit"] or match["of"] or "")[:1].lower()
+    number = match["value"] or match["last"] or f"{seconds_of(match['clock']) or 0:.0f}"
+    scale, times = _UNIT_S[unit], state.setdefault("times", [])
+    grain = scale / 10.0 ** len(number.partition(".")[2])
+    times.append((line, done, scale * float(number), grain, unit or match["clock"]))
+    if "since" not in state:
+        if len(times) < _SHOWN:
+            return
+        _, numbers, spent, _, sure = zip(*times)
+        rises, one_apart = list(spent) == sorted({*spent}), numbers[-1] - numbers[0] == _SHOWN - 1
+        state["since"] = _CLOCK if all(sure) and rises and spent[-1] > 1.2 * spent[0] else ""
+        if not rises and one_apart and (all(sure) or max(spent) < _SURELY_S):
+            state["since"] = "the time of one iteration"
+        why = f"an unknown program: {match[0][:40]!r} is taken for {state['since']}, in seconds"
+        builder.note(line, why, partly=True)
+        builder.printed = Printed(Unit.S_PER_ITERATION, Scope.PROCESS)
+    for each, at, seconds, error, _ in times:
+        if state["since"] == _CLOCK and not _is_near(builder, at, seconds, error):
+            builder.step(each, at, stamp=seconds, stamps=Stamps.ELAPSED)
+        elif state["since"] and state["since"] != _CLOCK:
+            builder.step(each, at, printed=seconds)
+    times.clear()
+
+
+def _is_near(builder: ReadingBuilder, done: int, seconds: float, grain: float) -> bool:
+    """Whether the time since the line before is too short for its digits, and of 100 iterations."""
+    latest, enough = builder.last_step(), _GRAINS * grain
+    if latest is None or latest.stamp is None:
+        return False
+    passed = seconds - latest.stamp
+    return 0 <= passed < enough and (done - latest.iteration) * enough > 100 * passed
+
+
+def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar | None) -> None:
+    """A bar that shows a loss: its time is the clock. Of others those that are full are kept."""
+    if bar is None or not is_training(bar):
+        if bar and bar.done:
+            _pause(line, builder)
+        return
+    state, key = builder.state, (re.sub(r"[-+.0-9e]{1,30}", "#", bar.name), bar.total)
+    loss = first_of(_LOSS, bar.rest) or first_of(_LOSS, bar.name)
+    if loss is None and bar.mean and bar.done == bar.total:
+        state.setdefault("full", {})[key] = bar.mean
+    read_by = state.setdefault("by", "bar") if loss else ""
+    if read_by != "bar" or state.setdefault("bar", key) != key:
+        return
+    builder.note_once(line, f"an unknown program: the bar {bar.name!r} is taken for training")
+    state["anew"] = state.get("anew", 0) + (bar.done < state.get("drawn", 0))
+    state["drawn"] = bar.done
+    placed = over_epochs(line, builder, bar, str(state["anew"]))
+    builder.epochs.clear()  # what lies between two is in no bar's time
+    if placed and placed.elapsed >= 0 and not _is_near(builder, placed.done, placed.elapsed, 1.0):
+        add_bar(line, builder, placed, loss=loss)
+
+
+def _read_epoch(line: Line, builder: ReadingBuilder, fewest: int) -> None:
+    """An epoch's loss behind ``fewest`` or more full bars, which are those of the epoch before."""
+    full, latest, state = builder.state.pop("full", {}), builder.last_step(), builder.state
+    if len(full) < fewest:
+        return
+    before, state["bars"] = state.get("bars"), {*full}
+    seconds = {each[1] / mean: each for each, mean in full.items()}
+    key = seconds[max(seconds)]
+    longest = {*full} == before and key[1] == max(each[1] for each in full)
+    if longest and state.setdefault("by", "epoch") == "epoch":
+        builder.note_once(line, f"an unknown program: its bar of {key[1]} is taken for training")
+        builder.printed = Printed(Unit.ITERATIONS_PER_S, Scope.PROCESS)
+        builder.step(line, key[1] + (latest.iteration if latest else 0), printed=full[key])
 
 
 NAMED = Format(
@@ -172,7 +303,7 @@ NAMED = Format(
     evidence=Evidence.QUOTED,
     source="",
     literals=(
-        *("tep", "ter", "atch", "pdate", "it=", "it/s", "s/it", "ccum"),
+        *("tep", "ter", "atch", "pdate", "it=", "it/s", "s/it", "ccum", "poch", "loss", "Loss"),
         *("val", "Val", "VAL", "est", "EST"),
     ),
     own=(LinePattern(take=_read),),

@@ -200,7 +200,7 @@ def read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         bar = bar_of(line.text)
     if _LIGHTNING in line.text or (bar and _VERSION in bar.rest):
         builder.state["lightning"] = True
-    if bar and _is_training(bar):
+    if bar and is_training(bar):
         _read_bar(line, builder, bar)
     elif validates:
         _keep_validation(builder, bar)
@@ -214,7 +214,7 @@ def _keep_validation(builder: ReadingBuilder, bar: Bar | None) -> None:
             states[bar.name] = bar
 
 
-def _is_training(bar: Bar) -> bool:
+def is_training(bar: Bar) -> bool:
     """Whether a bar has done iterations of an epoch: by its name, and by the losses it shows."""
     if not bar.done or _NO_TRAINING.search(bar.name) or _STEPS.search(bar.name):
         return False
@@ -232,7 +232,7 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
     epoch, lightning = first_of(_NAME, bar.name), "lightning" in builder.state
     if epoch is None or bar.total != builder.state.setdefault("total", bar.total):
         return
-    placed = _over_epochs(line, builder, bar, epoch)
+    placed = over_epochs(line, builder, bar, epoch)
     if placed is None or not _goes_on(line, builder, placed):
         return
     bar = placed
@@ -249,7 +249,7 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar) -> None:
     add_bar(line, builder, bar, **figures)
 
 
-def _over_epochs(line: Line, builder: ReadingBuilder, bar: Bar, epoch: str) -> Bar | None:
+def over_epochs(line: Line, builder: ReadingBuilder, bar: Bar, epoch: str) -> Bar | None:
     """The state with its iterations since the file's first epoch began; None if its epoch does not
     follow a whole one. In later epochs Lightning's means count, and of other programs the full bar
     has a time: the whole seconds since the first epoch began, less what lies between epochs."""

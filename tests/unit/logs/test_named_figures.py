@@ -62,8 +62,8 @@ def test_a_speed_is_known_by_its_name(
     "line",
     [
         "iter {n} loss 2.3 tokens/s 5101 0.33",  # before or behind the name?
-        "iter {n} loss 2.3 time 0.25",  # of what unit?
-        "iter {n} loss 2.3 elapsed 0.25s",  # since when?
+        "iter {n} loss 2.3 time 12.25",  # of what unit?
+        "iter {n}0 loss 2.3 elapsed 0.25s",  # since when?
         "iter {n} 96 imgs/s",  # who trains?
         "loss 2.3 96 imgs/s",  # at which iteration?
         "val step {n} loss 2.3 96 imgs/s",
