@@ -107,7 +107,7 @@ _EPOCH, _LOSS, _TRAINS, _EVALUATION, _BATCH, _ACCUMULATION, _UNIX, _TIMES = _pat
 )
 _UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}  # by a unit's first letter
 _GRAINS, _WARM_UP_S = 25, 120.0  # of a last digit in a time; what the first iterations may add
-_SHOWN, _SURELY_S = 5, 3.0  # lines that show what a time is; a time of one iteration, not in ms
+_FEWEST, _SURELY_S = 5, 3.0  # lines that show what a time is; a time of one iteration, not in ms
 _CLOCK = "the time since the program began"
 
 
@@ -233,10 +233,10 @@ def _read_time(line: Line, builder: ReadingBuilder, match: re.Match[str], done: 
     grain = scale / 10.0 ** len(number.partition(".")[2])
     times.append((line, done, scale * float(number), grain, unit or match["clock"]))
     if "since" not in state:
-        if len(times) < _SHOWN:
+        if len(times) < _FEWEST:
             return
         _, numbers, spent, _, sure = zip(*times)
-        rises, one_apart = list(spent) == sorted({*spent}), numbers[-1] - numbers[0] == _SHOWN - 1
+        rises, one_apart = list(spent) == sorted({*spent}), numbers[-1] - numbers[0] == _FEWEST - 1
         state["since"] = _CLOCK if all(sure) and rises and spent[-1] > 1.2 * spent[0] else ""
         if not rises and one_apart and (all(sure) or max(spent) < _SURELY_S):
             state["since"] = "the time of one iteration"
