@@ -27,8 +27,7 @@ _FULL = re.compile(
 )
 _ABSL = re.compile(r"[IWEF](?<!\w[IWEF])(\d\d)(\d\d) (\d\d):(\d\d):(\d\d)\.(\d{6})\b")
 _MONTH_DAY = re.compile(r"(?<![\d/-])(\d\d)[/-](\d\d) (\d\d:\d\d:\d\d)(?!\d)")
-_DAY = r"^\W{0,3}(?:[A-Z][a-z]{2} [0-9 ]{0,3}){0,2}"
-_DAY_TIME = re.compile(rf"{_DAY}(\d\d):(\d\d):(\d\d)(?:[.,](\d{{1,9}}))?(?![0-9:])")
+_DAY_TIME = re.compile(r"^\W{0,3}(?:[A-Z]\w+ [\d ]*){0,2}(\d\d):(\d\d):(\d\d)(?:[.,](\d{1,9}))?")
 _GLOG = re.compile(r"\bI([0-9]{4})([0-9]{2})([0-9]{2}) ([0-9]{2}:[0-9]{2}:[0-9]{2}) ")
 _TIME = re.compile(r"(?:(?:([0-9]{1,5}) days?, )?([0-9]{1,6}):)?([0-5]?[0-9]):([0-5][0-9])")
 _POWERS = tuple(10**digits for digits in range(10))

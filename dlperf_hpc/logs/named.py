@@ -7,14 +7,14 @@ or a mean (``Time 0.83 (0.81)``), the clock the stamp in the line, or the time o
 loss. Another time (``Time: 12.3s``) is the clock if it grows with the lines, else an iteration's if
 lines are one apart. Of bars without a loss, full before that of an epoch, the longest is read.
 Samples/s and tokens/s are taken for those of one process, tokens not for those of whole sequences.
-Numbers that begin anew with each epoch are counted on where lines state how many there are, else
-the first epoch is read. The batch is that of a line before (``batch_size=32``), unless gradients
-are accumulated: which steps the number counts is not known.
+Numbers that begin anew with each epoch are counted on where lines state its length, else the first
+is read. The batch is a line's before (``batch_size=32``), unless gradients are accumulated.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from dlperf_hpc.logs.format import Format, Groups, Line, LinePattern, ReadingBuilder
@@ -99,44 +99,41 @@ _EPOCH, _LOSS, _TRAINS, _EVALUATION, _BATCH, _ACCUMULATION, _UNIX, _TIMES = _pat
     rf"(?P<batch>[0-9]{{1,9}}){_BEHIND}",
     r"accum(?:ulation|ulate)?(?:_(?:steps|iter|grad_batches))?[:= '\"]{1,5}0*(?:[2-9]|1[0-9])",
     rf"time(?:stamp)?{_EQUALS}(1[4-9][0-9]{{8}}(?:\.[0-9]{{1,9}})?)(?![0-9])",
-    r"(?<![a-z])(?<![a-z][ _])(?:(?:total|wall|cost|elapsed|train(?:ing)?|step|iter|batch)[ _]?)?"
-    rf"(?:time|elapsed|took)(?:[_ ](?:elapsed|cost|taken|used|spent))?{_IS}(?:(?P<clock>[0-9]"
-    r"{1,4}:[0-9]{2}(?::[0-9]{2})?)(?![0-9:])|(?P<value>[0-9]{1,12}(?:\.[0-9]{1,18})?) ?"
-    rf"(?P<unit>{_S}|)(?![a-z0-9./]))"
-    rf"|(?<=[0-9|)\],] )(?P<last>[0-9]{{1,9}}\.[0-9]{{1,9}}) ?(?P<of>{_S})[\])]?\s*$",
+    r"(?:(?<![a-z])(?<![a-z][ _])(?:(?:total|wall|cost|elapsed|train(?:ing)?|step|batch)[ _]?)?"
+    rf"(?:time|elapsed|took)(?:[_ ](?:elapsed|cost|taken|used|spent))?{_IS}"
+    rf"|(?<=[0-9|)\],] )(?=[0-9]{{1,9}}\.[0-9]{{1,9}} ?(?:{_S})[\])]?\s*$))"
+    r"(?:(?P<clock>[0-9]{1,4}:[0-5][0-9](?::[0-5][0-9])?)(?![0-9:])"
+    rf"|(?P<value>[0-9]{{1,12}}(?:\.[0-9]{{1,18}})?) ?(?P<unit>{_S}|)(?![a-z0-9./]))",
 )
 _UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}  # by a unit's first letter
 _GRAINS, _WARM_UP_S = 25, 120.0  # of a last digit in a time; what the first iterations may add
 _FEWEST, _SURELY_S = 5, 3.0  # lines that show what a time is; a time of one iteration, not in ms
-_CLOCK = "the time since the program began"
+_CLOCK, _EACH = "the time since the program began", "the time of one iteration"
 
 
 def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
-    text, state = line.text[:_LONGEST], builder.state
-    small = text.lower()
+    text, by = line.text[:_LONGEST], builder.state.get("by", "")
     if not builder.steps:
-        if "accum" in small:
-            state["accumulates"] = state.get("accumulates") or _ACCUMULATION.search(text)
-        if "batch" in small and (batch := _BATCH.search(text)):
-            builder.hold(line, "batch_size", batch["batch"])
+        _hold_settings(line, builder, text)
     if "%|" in text:
         _read_bar(line, builder, bar_of(text))
     elif _EVALUATION.search(text):
-        if "loss" in small:
-            _read_epoch(line, builder, 1 if "train" in small or small.count("loss") > 1 else 2)
-        _pause(line, builder)
+        _read_epoch(line, builder, 1 if text.lower().count("loss") > 1 or "rain" in text else 2)
+        if by == "number" or (by == "bar" and "epoch_s" not in builder.state):
+            builder.pause(line, "evaluation")  # behind a bar that is full it is in no bar's time
     elif _TRAINS.search(text):
-        if counter := next(filter(None, (each.search(text) for each in _COUNTERS)), None):
-            _read_numbered(line, builder, text, counter)
-        elif "loss" in small:
+        counter = next(filter(None, (each.search(text) for each in _COUNTERS)), None)
+        if counter is None:
             _read_epoch(line, builder, 1)
+        else:
+            _read_numbered(line, builder, text, counter)
 
 
-def _pause(line: Line, builder: ReadingBuilder) -> None:
-    """An evaluation. Behind a bar that is full it is in no bar's time."""
-    state = builder.state
-    if state.get("by") == "number" or (state.get("by") == "bar" and "epoch_s" not in state):
-        builder.pause(line, "evaluation")
+def _hold_settings(line: Line, builder: ReadingBuilder, text: str) -> None:
+    if _ACCUMULATION.search(text):
+        builder.state["accumulates"] = True
+    if batch := _BATCH.search(text):
+        builder.hold(line, "batch_size", batch["batch"])
 
 
 def _read_numbered(line: Line, builder: ReadingBuilder, text: str, counter: re.Match[str]) -> None:
@@ -158,17 +155,20 @@ def _place(line: Line, builder: ReadingBuilder, done: int, *of: str | None) -> i
     """The iterations since the file's first epoch began; None in a later epoch of unknown length.
     Whether numbers go on over epochs shows as the second one begins."""
     (total, epoch), state = of, builder.state
-    before, last, apart = state.get("raw", (epoch, done, 0))
-    state["raw"] = epoch, done, done - last if done > last else apart
+    before, last, earlier = state.get("raw", (epoch, done, done))
+    state["raw"] = epoch, done, last
     if done < last or epoch != before:
         state.setdefault("goes_on", done > last)
-    if state.get("goes_on") or (total is None and epoch is None):
+    if state.get("goes_on"):
         return done
     if total is None:
-        return None if builder.later_epoch(line, str(epoch)) else done
-    if epoch is None and done < last:
-        state["turn"] = state.get("turn", 0) + 1 if last + 1.5 * apart >= int(total) else 0
-    return builder.in_epoch(line, int(epoch or state.get("turn", 0)), done, int(total))
+        return None if epoch and builder.later_epoch(line, epoch) else done
+    if epoch is None:
+        if done < last:
+            anew = 2.5 * last - 1.5 * earlier >= int(total)  # the next line would be behind it
+            state["turn"] = state.get("turn", 0) + 1 if anew else 0
+        epoch = state.get("turn", "0")
+    return builder.in_epoch(line, int(epoch), done, int(total))
 
 
 def _read_step(line: Line, builder: ReadingBuilder, text: str, done: int) -> None:
@@ -194,61 +194,65 @@ def _stamp(state: dict[str, Any], text: str) -> float | None:
 
 
 def _figure(line: Line, builder: ReadingBuilder, text: str) -> float | None:
-    """The line's speed, in the unit of the first line that has one. Of an interval it is that of
-    one iteration; a mean is read in the first epoch, unless the last time shows it is none."""
+    """The line's speed, in the unit of the first line that has one."""
     state = builder.state
     for speed in [state["speed"]] if "speed" in state else _SPEEDS:
         match = next(filter(None, (each.search(text) for each in speed[2])), None)
         if match is None:
             continue
         if "speed" not in state:
-            _begin(line, builder, speed, match)
-        number = without_commas(match["value"])
-        if 0.5 * 10.0 ** -len(number.partition(".")[2]) > _MOST_OFF * float(number):
-            return None  # it is rounded
-        value = float(number) * {"k": 1e3, "m": 1e6}.get(match["power"].lower(), 1.0) * speed[1]
-        if speed[2] is _INTERVAL:
-            return value / state["raw"][2] if state["raw"][2] else None
-        if speed[2] is not _MEAN:
-            return value
-        more_s = (value - float(match["last"])) * state["raw"][1]
-        return None if builder.epochs[1:] or more_s > _WARM_UP_S else value
+            state["speed"], groups = speed, match.groupdict()
+            scope = Scope.DEVICE if groups.get("one") or groups.get("each") else Scope.PROCESS
+            mean = Averaging.RUNNING if speed[2] is _MEAN else Averaging.SINCE_LAST
+            builder.printed = Printed(speed[0], scope, mean)
+            why = f"an unknown program: {match[0][:40]!r} is taken for its speed"
+            builder.note(line, why, partly=True)
+        return _value(builder, match, *speed[1:])
     return None
 
 
-def _begin(line: Line, builder: ReadingBuilder, speed: Any, match: re.Match[str]) -> None:
-    builder.state["speed"], groups = speed, match.groupdict()
-    scope = Scope.DEVICE if groups.get("one") or groups.get("each") else Scope.PROCESS
-    mean = Averaging.RUNNING if speed[2] is _MEAN else Averaging.SINCE_LAST
-    builder.printed = Printed(speed[0], scope, mean)
-    why = f"an unknown program: {match[0][:40]!r} is taken for its speed"
-    builder.note(line, why, partly=True)
+def _value(builder: ReadingBuilder, match: re.Match[str], *of: Any) -> float | None:
+    """A figure; of an interval that of one iteration. A mean is one of the first epoch."""
+    (scale, patterns), (_, done, last) = of, builder.state["raw"]
+    number = without_commas(match["value"])
+    if 0.5 * 10.0 ** -len(number.partition(".")[2]) > _MOST_OFF * float(number):
+        return None  # it is rounded
+    value = float(number) * {"k": 1e3, "m": 1e6}.get(match["power"].lower(), 1.0) * float(scale)
+    if patterns is _INTERVAL:
+        return value / (done - last) if done > last else None
+    more_s = (value - float(match["last"])) * done if patterns is _MEAN else 0.0
+    return None if more_s > _WARM_UP_S or (patterns is _MEAN and builder.epochs[1:]) else value
 
 
 def _read_time(line: Line, builder: ReadingBuilder, match: re.Match[str], done: int) -> None:
-    """A line with a time. What it is shows in the first lines, and if its unit is sure."""
-    state, unit = builder.state, (match["unit"] or match["of"] or "")[:1].lower()
-    number = match["value"] or match["last"] or f"{seconds_of(match['clock']) or 0:.0f}"
-    scale, times = _UNIT_S[unit], state.setdefault("times", [])
+    """A line with a time, whose meaning shows in the first lines."""
+    state, unit = builder.state, match["unit"] or ""
+    number = match["value"] or f"{seconds_of(match['clock']):.0f}"
+    scale, times = _UNIT_S[unit[:1].lower()], state.setdefault("times", [])
     grain = scale / 10.0 ** len(number.partition(".")[2])
     times.append((line, done, scale * float(number), grain, unit or match["clock"]))
     if "since" not in state:
         if len(times) < _FEWEST:
             return
-        _, numbers, spent, _, sure = zip(*times)
-        rises, one_apart = list(spent) == sorted({*spent}), numbers[-1] - numbers[0] == _FEWEST - 1
-        state["since"] = _CLOCK if all(sure) and rises and spent[-1] > 1.2 * spent[0] else ""
-        if not rises and one_apart and (all(sure) or max(spent) < _SURELY_S):
-            state["since"] = "the time of one iteration"
+        state["since"] = _meaning(times)
         why = f"an unknown program: {match[0][:40]!r} is taken for {state['since']}, in seconds"
         builder.note(line, why, partly=True)
         builder.printed = Printed(Unit.S_PER_ITERATION, Scope.PROCESS)
     for each, at, seconds, error, _ in times:
-        if state["since"] == _CLOCK and not _is_near(builder, at, seconds, error):
-            builder.step(each, at, stamp=seconds, stamps=Stamps.ELAPSED)
-        elif state["since"] and state["since"] != _CLOCK:
+        if state["since"] == _EACH:
             builder.step(each, at, printed=seconds)
+        elif state["since"] and not _is_near(builder, at, seconds, error):
+            builder.step(each, at, stamp=seconds, stamps=Stamps.ELAPSED)
     times.clear()
+
+
+def _meaning(times: Sequence[tuple[Any, ...]]) -> str:
+    """What the times of lines are; '' if that does not show, or their unit is not sure."""
+    _, done, seconds, _, units = zip(*times)
+    if list(seconds) == sorted({*seconds}):
+        return _CLOCK if all(units) and seconds[-1] > 1.2 * seconds[0] else ""
+    sure = all(units) or max(seconds) < _SURELY_S
+    return _EACH if sure and done[-1] - done[0] == _FEWEST - 1 else ""
 
 
 def _is_near(builder: ReadingBuilder, done: int, seconds: float, grain: float) -> bool:
@@ -263,31 +267,28 @@ def _is_near(builder: ReadingBuilder, done: int, seconds: float, grain: float) -
 def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar | None) -> None:
     """A bar that shows a loss: its time is the clock. Of others those that are full are kept."""
     if bar is None or not is_training(bar):
-        if bar and bar.done:
-            _pause(line, builder)
         return
     state, key = builder.state, (re.sub(r"[-+.0-9e]{1,30}", "#", bar.name), bar.total)
-    loss = first_of(_LOSS, bar.rest) or first_of(_LOSS, bar.name)
-    if loss is None and bar.mean and bar.done == bar.total:
-        state.setdefault("full", {})[key] = bar.mean
-    read_by = state.setdefault("by", "bar") if loss else ""
-    if read_by != "bar" or state.setdefault("bar", key) != key:
-        return
-    builder.note_once(line, f"an unknown program: the bar {bar.name!r} is taken for training")
-    state["anew"] = state.get("anew", 0) + (bar.done < state.get("drawn", 0))
-    state["drawn"] = bar.done
-    placed = over_epochs(line, builder, bar, str(state["anew"]))
-    builder.epochs.clear()  # what lies between two is in no bar's time
-    if placed and placed.elapsed >= 0 and not _is_near(builder, placed.done, placed.elapsed, 1.0):
-        add_bar(line, builder, placed, loss=loss)
+    loss = first_of(_LOSS, f"{bar.rest} {bar.name}")
+    if loss is None:
+        if bar.mean:
+            state.setdefault("full", {})[key] = bar.mean
+    elif state.setdefault("by", "bar") == "bar" and state.setdefault("bar", key) == key:
+        builder.note_once(line, f"an unknown program: the bar {bar.name!r} is taken for training")
+        state["anew"] = state.get("anew", 0) + (bar.done < state.get("drawn", 0))
+        state["drawn"] = bar.done
+        at = over_epochs(line, builder, bar, str(state["anew"]))
+        builder.epochs.clear()  # what lies between two is in no bar's time
+        if at and at.elapsed >= 0 and not _is_near(builder, at.done, at.elapsed, 1.0):
+            add_bar(line, builder, at, loss=loss)
 
 
 def _read_epoch(line: Line, builder: ReadingBuilder, fewest: int) -> None:
     """An epoch's loss behind ``fewest`` or more full bars, which are those of the epoch before."""
-    full, latest, state = builder.state.pop("full", {}), builder.last_step(), builder.state
+    latest, state, full = builder.last_step(), builder.state, builder.state.get("full", {})
     if len(full) < fewest:
         return
-    before, state["bars"] = state.get("bars"), {*full}
+    before, state["bars"], state["full"] = state.get("bars"), {*full}, {}
     seconds = {each[1] / mean: each for each, mean in full.items()}
     key = seconds[max(seconds)]
     longest = {*full} == before and key[1] == max(each[1] for each in full)

@@ -2,38 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
+from named_logs import ITERATIONS, ONE, lines_of, one, read
 
-from dlperf_hpc.logs.interpret.interpretation import Interpretation, interpret
-from dlperf_hpc.logs.interpret.rules import rule
-from dlperf_hpc.logs.scan.search import scan_source
-from dlperf_hpc.logs.scan.sources import Source
-from dlperf_hpc.model.result import RunResult
-
-ONE = {"nodes": 1, "gpus_per_node": 1}
 EIGHT = {"nodes": 1, "gpus_per_node": 8}
-ITERATIONS = "iterations/s on 1n1g"
-
-
-def read(tmp_path: Path, text: str, stated: Mapping[str, Any]) -> Interpretation:
-    path = tmp_path / "a.log"
-    path.write_text(text)
-    file = scan_source(Source(str(path), len(text)))
-    return interpret(file, (), (), stated, rule("default"))
-
-
-def lines_of(line: str | Callable[[int], str], last: int = 130, before: str = "") -> str:
-    form = line if callable(line) else lambda n: line.format(n=n, decimal=n % 10)
-    return before + "".join(f"{form(n)}\n" for n in range(1, last + 1))
-
-
-def one(tmp_path: Path, text: str, stated: Mapping[str, Any] = ONE) -> RunResult:
-    (result,) = read(tmp_path, text, stated).results
-    return result
 
 
 @pytest.mark.parametrize(

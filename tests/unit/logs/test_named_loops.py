@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from tests.unit.logs.test_named_figures import ITERATIONS, ONE, lines_of, one, read
+from named_logs import ITERATIONS, ONE, lines_of, one, read
 
 EPOCH = 40  # iterations of an epoch, where nothing else is said
 
