@@ -31,7 +31,8 @@ from dlperf_hpc.logs.scanned import (
 )
 from dlperf_hpc.model.result import REST_DIFFERS
 
-_FEWEST_WINDOWS, _MOST_WINDOWS = 10, 21  # behind one that is not the usual
+_FEWEST_WINDOWS, _MOST_WINDOWS = 8, 21  # behind one that is not the usual
+_LONG_S = 60.0  # of a window between stamps of whole seconds: of less, one second is too much
 _UNSTEADY = 0.05  # difference of the halves of a short window
 _SPREAD = 0.15  # of the times in one that begins before the warm-up is over
 
@@ -59,7 +60,7 @@ def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
 
 def _usual(found: WindowFigure, reading: Reading, segment: Segment) -> WindowFigure:
     """The figure; or, of a run that goes on at another speed, that of a window behind it: the one
-    of the median speed, among as long ones of which there is least to warn."""
+    of the median speed, among ones as long or longer of which there is least to warn."""
     first, last = found.first or 0, found.last or 0
     running = reading.printed.averaging is Averaging.RUNNING  # whose rounding grows with the run
     if found.lacking or (running and found.rule.basis is Basis.PRINTED):
@@ -68,17 +69,15 @@ def _usual(found: WindowFigure, reading: Reading, segment: Segment) -> WindowFig
     rest = next(_figures_between(ends, found.rule, reading, segment), found)
     if not _differs(rest, found):
         return found
-    windows = _windows_behind(segment, last, max(1, last - first))
+    windows = _windows_behind(found, rest, segment)
     behind = _plainest(_figures_between(windows, found.rule, reading, segment))
     usual = behind[len(behind) // 2] if len(behind) >= _FEWEST_WINDOWS // 2 else found
     if not _differs(usual, found):
         return found
-    change = 100 * (_samples(found) / _samples(usual) - 1)
-    warning = (
-        f"iterations {first} to {last} differ from the run's usual speed, {change:+.1f} %: "
-        f"{usual.first} to {usual.last} are used, the median of {len(behind)} windows behind them"
-    )
-    return replace(usual, warnings=(warning, *usual.warnings))
+    change = f"{100 * (_samples(found) / _samples(usual) - 1):+.1f} %"
+    differ = f"iterations {first} to {last} differ from the run's usual speed, {change}"
+    taken = f"{usual.first} to {usual.last} are used, the median of {len(behind)} later windows"
+    return replace(usual, warnings=(f"{differ}: {taken}", *usual.warnings))
 
 
 def _plainest(figures: Iterator[WindowFigure]) -> list[WindowFigure]:
@@ -96,10 +95,15 @@ def _differs(one: WindowFigure, other: WindowFigure) -> bool:
     return abs(_samples(one) / _samples(other) - 1) > REST_DIFFERS
 
 
-def _windows_behind(segment: Segment, last: int, length: int) -> list[tuple[int, int]]:
-    """The ends of windows of so many iterations behind ``last``, one after the other; of many, some
-    all over the run; none of a few."""
-    numbers, windows = segment.steps.numbers("iteration"), []
+def _windows_behind(
+    found: WindowFigure, rest: WindowFigure, segment: Segment
+) -> list[tuple[int, int]]:
+    """The ends of windows as long as ``found``, or longer, one after the other; of many, some all
+    over the ``rest`` of the run; none of a few."""
+    numbers, windows, last = segment.steps.numbers("iteration"), [], found.last or 0
+    length = max(1, last - (found.first or 0))
+    if rest.elapsed_s and rest.elapsed_s == int(rest.elapsed_s):  # off by a second, perhaps
+        length = max(length, math.ceil(rest.value * _LONG_S))
     while (end := bisect_left(numbers, last + length)) < len(numbers):
         windows.append((last, last := int(numbers[end])))
     spread = math.ceil(len(windows) / _MOST_WINDOWS)

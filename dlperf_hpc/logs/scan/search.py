@@ -93,7 +93,6 @@ def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedF
     found = scanner(own).scan(source.name, source.size, readable())
     late = scanner(own).with_rows.intersection(r.format for r in found.readings if not r.steps)
     if late:  # what tells whose bars they are may have been buffered, and stand behind them
-        errors.clear()
         found = scanner(own).scan(source.name, source.size, readable(), late)
     if own is not None and any(each.format == own.name for each in found.readings):
         kept = (own.name, OUR_OWN)
@@ -101,7 +100,7 @@ def scan_source(source: Source, own_format: OwnFormat | None = None) -> ScannedF
     if not found.readings:
         found = _by_names(found, source)
     program = "" if found.readings else ", ".join(programs_in(beginning(source, HEAD_BYTES)))
-    notes = (*found.notes, *(Note(0, text) for text in errors))
+    notes = (*found.notes, *(Note(0, text) for text in dict.fromkeys(errors)))
     return replace(found, program=program, notes=notes)
 
 

@@ -238,13 +238,11 @@ def _refuse(source: Source, head: bytes) -> None:
 def _as_utf_8(blocks: Iterator[bytes]) -> Iterator[bytes]:
     """The blocks; of UTF-16, as PowerShell's ``>`` writes and its first bytes show, in UTF-8."""
     first = next(blocks, b"")
+    whole = chain([first], blocks)
     if not first.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        yield first
-        yield from blocks
-        return
+        return whole
     decoder = codecs.getincrementaldecoder("utf-16")("replace")
-    for block in chain([first], blocks):
-        yield decoder.decode(block).encode()
+    return (decoder.decode(block).encode() for block in whole)
 
 
 def _as_far_as_it_goes(file: Any) -> Iterator[bytes]:

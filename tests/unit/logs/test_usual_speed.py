@@ -3,6 +3,7 @@ times of the single iterations, from which the lines are made."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from itertools import accumulate
@@ -43,11 +44,11 @@ def said(result: RunResult) -> str:
 
 
 def test_a_run_that_goes_on_faster_has_the_speed_of_its_usual_window() -> None:
-    result = ran([1.0] * 150 + [0.5] * 1100)
+    result = ran([1.0] * 150 + [0.503] * 1100)
     first, last = window_of(result)
     assert first is not None and last is not None and first >= 150 and last - first == 100
-    assert result.samples_per_s == pytest.approx(8 / 0.5)
-    assert "iterations 20 to 120 differ from the run's usual speed, -50.0 %" in said(result)
+    assert result.samples_per_s == pytest.approx(8 / 0.503)
+    assert "iterations 20 to 120 differ from the run's usual speed, -49.7 %" in said(result)
     assert result.external is not None and result.external.rule == f"clock[{first}:{last}]"
 
 
@@ -56,13 +57,21 @@ def test_of_many_speeds_it_is_the_median_windows() -> None:
     of_s = [0.5, 0.9, 0.6, 0.8, 0.7, 0.55, 0.85, 0.95, 0.45, 0.41, 1.0]
     result = ran([2.0] * 120 + [s for s in of_s for _ in range(100)])
     assert result.samples_per_s == pytest.approx(8 / median(of_s))
-    assert "the median of 11 windows behind them" in said(result)
+    assert "the median of 11 later windows" in said(result)
 
 
 def test_the_windows_taken_of_a_long_run_lie_all_over_it() -> None:
     result = ran([2.0] * 120 + [1.0] * 2000 + [0.5] * 3000)
     assert result.samples_per_s == pytest.approx(8 / 0.5)
-    assert "the median of 17 windows" in said(result)
+    assert "the median of 17 later windows" in said(result)
+
+
+def test_windows_between_whole_seconds_take_a_minute() -> None:
+    times = [0.5] * 120 + [0.25] * 4000
+    text = [re.sub(r",[0-9]{3} INFO", " INFO", line) for line in lines(times)]
+    result = run(text, "default", **STATED)
+    assert result.external is not None and result.external.elapsed_s == pytest.approx(60, abs=3)
+    assert result.samples_per_s == pytest.approx(8 / 0.25, rel=1 / 60)
 
 
 def test_pauses_that_the_log_does_not_name_are_no_other_speed() -> None:
@@ -81,10 +90,10 @@ def test_windows_with_pauses_are_left_out_where_others_have_none() -> None:
         times[150 + 100 * window] = 30.0
     result = ran(times)
     assert result.samples_per_s == pytest.approx(8 / 0.5)
-    assert "the median of 5 windows" in said(result)
+    assert "the median of 5 later windows" in said(result)
 
 
-@pytest.mark.parametrize("behind", [999, 60])
+@pytest.mark.parametrize("behind", [799, 60])
 def test_behind_a_short_run_nobody_knows_which_window_is_usual(behind: int) -> None:
     result = ran([1.0] * 120 + [0.5] * behind)
     assert window_of(result) == (20, 120) and result.samples_per_s == pytest.approx(8.0)
