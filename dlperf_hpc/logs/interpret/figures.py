@@ -29,11 +29,10 @@ from dlperf_hpc.logs.scanned import (
     differences,
     is_rising,
 )
-from dlperf_hpc.model.result import REST_DIFFERS
 
-_FEWEST_WINDOWS, _MOST_WINDOWS = 8, 21  # behind one that is not the usual
+_FEWEST_WINDOWS, _MOST_WINDOWS = 5, 21  # behind one that is not the usual
 _LONG_S = 60.0  # of a window between stamps of whole seconds: of less, one second is too much
-_UNSTEADY = 0.05  # difference of the halves of a short window
+_UNSTEADY = 0.05  # difference of the halves of a short window, or of a window and the rest
 _SPREAD = 0.15  # of the times in one that begins before the warm-up is over
 
 
@@ -71,7 +70,7 @@ def _usual(found: WindowFigure, reading: Reading, segment: Segment) -> WindowFig
         return found
     windows = _windows_behind(found, rest, segment)
     behind = _plainest(_figures_between(windows, found.rule, reading, segment))
-    usual = behind[len(behind) // 2] if len(behind) >= _FEWEST_WINDOWS // 2 else found
+    usual = behind[len(behind) // 2] if 2 * len(behind) > _FEWEST_WINDOWS else found
     if not _differs(usual, found):
         return found
     change = f"{100 * (_samples(found) / _samples(usual) - 1):+.1f} %"
@@ -92,7 +91,7 @@ def _samples(found: WindowFigure) -> float:
 
 
 def _differs(one: WindowFigure, other: WindowFigure) -> bool:
-    return abs(_samples(one) / _samples(other) - 1) > REST_DIFFERS
+    return abs(_samples(one) / _samples(other) - 1) > _UNSTEADY
 
 
 def _windows_behind(

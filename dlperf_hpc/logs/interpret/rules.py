@@ -149,7 +149,7 @@ _NAMED: Mapping[str, _Named] = {
     DEFAULT: _Named(
         _of_any_log,
         "the clock between iterations 20 and 120; if lines are too far apart, between the next two "
-        "that hold 100 iterations; if the run goes on more than 4 % faster or slower, the window of"
+        "that hold 100 iterations; if the run goes on more than 5 % faster or slower, the window of"
         " the median speed behind them; without usable stamps printed[20:120]; where the program "
         "ended before, its own total, else, with a warning, what the log holds, if its speed is "
         "steady",
