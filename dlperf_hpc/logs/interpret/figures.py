@@ -66,12 +66,13 @@ def _usual(found: WindowFigure, reading: Reading, segment: Segment) -> WindowFig
         return found
     ends = [(last, end) for end in ends_behind(segment, last)]
     rest = next(_figures_between(ends, found.rule, reading, segment), found)
-    if not _differs(rest, found):
+    rough = _is_whole(found) and (found.elapsed_s or 0) < _LONG_S
+    if not _differs(rest, found) and not rough:
         return found
     windows = _windows_behind(found, rest, segment)
     behind = _plainest(_figures_between(windows, found.rule, reading, segment))
     usual = behind[len(behind) // 2] if 2 * len(behind) > _FEWEST_WINDOWS else found
-    if not _differs(usual, found):
+    if usual is found or not (rough or _differs(usual, found)):
         return found
     change = f"{100 * (_samples(found) / _samples(usual) - 1):+.1f} %"
     differ = f"iterations {first} to {last} differ from the run's usual speed, {change}"
@@ -84,6 +85,11 @@ def _plainest(figures: Iterator[WindowFigure]) -> list[WindowFigure]:
     found = sorted(figures, key=_samples)
     least = min((len(each.warnings) for each in found), default=0)
     return [each for each in found if len(each.warnings) == least]
+
+
+def _is_whole(found: WindowFigure) -> bool:
+    """Whether a window lies between stamps of whole seconds: it is off by one, perhaps."""
+    return bool(found.elapsed_s) and found.elapsed_s == int(found.elapsed_s or 0)
 
 
 def _samples(found: WindowFigure) -> float:
@@ -101,7 +107,7 @@ def _windows_behind(
     over the ``rest`` of the run; none of a few."""
     numbers, windows, last = segment.steps.numbers("iteration"), [], found.last or 0
     length = max(1, last - (found.first or 0))
-    if rest.elapsed_s and rest.elapsed_s == int(rest.elapsed_s):  # off by a second, perhaps
+    if _is_whole(rest):
         length = max(length, math.ceil(rest.value * _LONG_S))
     while (end := bisect_left(numbers, last + length)) < len(numbers):
         windows.append((last, last := int(numbers[end])))

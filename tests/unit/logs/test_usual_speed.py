@@ -74,12 +74,20 @@ def test_windows_between_whole_seconds_take_a_minute() -> None:
     assert result.samples_per_s == pytest.approx(8 / 0.25, rel=1 / 60)
 
 
+def test_a_window_of_few_whole_seconds_gives_way_to_one_of_a_minute() -> None:
+    text = [re.sub(r",[0-9]{3} INFO", " INFO", line) for line in lines([0.273] * 2000)]
+    result = run(text, "default", **STATED)
+    assert result.samples_per_s == pytest.approx(8 / 0.273, rel=1 / 60)
+    short = run(text, "clock[20:120]", **STATED)
+    assert short.external is not None and short.external.elapsed_s in (27, 28)
+
+
 def test_pauses_that_the_log_does_not_name_are_no_other_speed() -> None:
-    times = [0.5] * 2100
+    times = [0.503] * 2100
     for at in range(299, 2100, 300):
         times[at] = 60.0
     result = ran(times)
-    assert window_of(result) == (20, 120) and result.samples_per_s == pytest.approx(8 / 0.5)
+    assert window_of(result) == (20, 120) and result.samples_per_s == pytest.approx(8 / 0.503)
     assert "behind the window" in said(result)
 
 
