@@ -235,8 +235,9 @@ def _read_time(line: Line, builder: ReadingBuilder, match: re.Match[str], done: 
         if len(times) < _FEWEST:
             return
         state["since"] = _meaning(times)
-        why = f"an unknown program: {match[0][:40]!r} is taken for {state['since']}, in seconds"
-        builder.note(line, why, partly=True)
+        if state["since"]:
+            why = f"an unknown program: {match[0][:40]!r} is taken for {state['since']}, in seconds"
+            builder.note(line, why, partly=True)
         builder.printed = Printed(Unit.S_PER_ITERATION, Scope.PROCESS)
     for each, at, seconds, error, _ in times:
         if state["since"] == _EACH:
@@ -258,10 +259,9 @@ def _meaning(times: Sequence[tuple[Any, ...]]) -> str:
 def _is_near(builder: ReadingBuilder, done: int, seconds: float, grain: float) -> bool:
     """Whether the time since the line before is too short for its digits, and of 100 iterations."""
     latest, enough = builder.last_step(), _GRAINS * grain
-    if latest is None or latest.stamp is None:
+    if latest is None or not 0 <= seconds - (latest.stamp or 0.0) < enough:
         return False
-    passed = seconds - latest.stamp
-    return 0 <= passed < enough and (done - latest.iteration) * enough > 100 * passed
+    return (done - latest.iteration) * enough > 100 * (seconds - (latest.stamp or 0.0))
 
 
 def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar | None) -> None:
@@ -274,7 +274,7 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar | None) -> None:
         if bar.mean:
             state.setdefault("full", {})[key] = bar.mean
     elif state.setdefault("by", "bar") == "bar" and state.setdefault("bar", key) == key:
-        builder.note_once(line, f"an unknown program: the bar {bar.name!r} is taken for training")
+        builder.note_once(line, f"an unknown program: the bar {key[0]!r} is taken for training")
         state["anew"] = state.get("anew", 0) + (bar.done < state.get("drawn", 0))
         state["drawn"] = bar.done
         at = over_epochs(line, builder, bar, str(state["anew"]))
