@@ -31,6 +31,7 @@ _EQUALS = r"['\")\]]{0,3} {0,3}[:=] {0,8}['\"\[({]? {0,8}"  # between a name and
 _IS = _EQUALS.replace("[:=]", "[:=#]?")
 _VALUE = rf"(?P<value>{DECIMAL}|[0-9]{{1,3}}(?:,[0-9]{{3}})+(?:\.[0-9]+)?)(?P<power>[KkM]?)"
 _BEFORE, _BEHIND = r"(?<![0-9.,/\w-])", r"(?![0-9.,:/%]*[0-9])"  # a number, that it is whole
+_NO_NAME = r"(?!['\")\]]{0,3} {0,3}[:=]| {1,3}[0-9])"  # of a number behind it
 _ONE = r"(?:gpu|device)"
 _PER_S = rf"(?: ?/ ?|_?per_?| per )(?P<one>{_ONE}(?:/|_per_| per ))?s(?:ec(?:ond)?s?)?(?![a-z])"
 _STEP = r"(?:step|iter(?:ation)?|batch|it)"
@@ -46,7 +47,7 @@ def _rate(words: str) -> tuple[re.Pattern[str], ...]:
     named = rf"{name}(?P<each>[/_ ](?:per[/_ ])?{_ONE})?"
     return _patterns(
         rf"(?<![a-z]){named}{_EQUALS}{_VALUE}{_BEHIND}",
-        rf"{_BEFORE}{_VALUE} ?{name}(?!['\")\]]{{0,3}} {{0,3}}[:=]| {{1,3}}[0-9])",
+        rf"{_BEFORE}{_VALUE} ?{name}{_NO_NAME}",
         rf"(?:^|[^0-9. ] {{0,3}})(?<![a-z]){named} {{1,8}}{_VALUE}{_BEHIND}",
     )
 
@@ -55,8 +56,8 @@ def _time(unit: str) -> tuple[re.Pattern[str], ...]:
     per_step = rf"(?:/|_?per_?| per ){_STEP}"
     return _patterns(
         rf"{_TIME}(?:{_IS}{_VALUE} ?{unit}(?![a-z/]))",
-        rf"{_BEFORE}{_VALUE} ?{unit} ?(?:/|per) ?{_STEP}(?![a-z])",
-        rf"(?<![a-z])(?:{unit}{per_step}|{_TIME}[_ ]\(?{unit}\)?){_EQUALS}{_VALUE}{_BEHIND}",
+        rf"{_BEFORE}{_VALUE} ?{unit} ?(?:/|per) ?{_STEP}(?![a-z]){_NO_NAME}",
+        rf"(?<![a-z])(?:{unit}{per_step}|{_TIME}[_ ]\(?{unit}\)?){_IS}{_VALUE}{_BEHIND}",
     )
 
 
@@ -78,29 +79,28 @@ _SPEEDS: tuple[Any, ...] = (
 """The units of speed, what a figure is in them, and where it stands: the first that a line has."""
 
 _DONE = r"(?P<done>[0-9]{1,3}(?:,[0-9]{3})+|[0-9]{1,12})"
-_OF = rf"{_DONE} {{0,3}}(?:/|of) {{0,3}}(?P<total>[0-9]{{1,12}})(?![0-9.,:%/]*[0-9])"
+_OF = rf"{_DONE} {{0,3}}(?:/|of|:(?=[0-9]+\])) {{0,3}}(?P<total>[0-9]{{1,12}})(?![0-9.,:%/]*[0-9])"
 _IN = rf"(?<![a-z_])ep(?:och)?{_IS}(?P<epoch>[0-9]{{1,9}})(?![0-9])(?: ?/ ?[0-9]{{1,9}})?[\])]?"
 _NUMBER = rf"(?<![a-z_])(?:train(?:ing)?_|mini-?)?{_STEP}s?{_IS}"
 _COUNTERS = _patterns(
-    rf"(?<![a-z])(?:global_?step|updates?|current_steps?){_IS}{_DONE}{_BEHIND}",
+    rf"(?<![a-z])(?:global[_ ]?step|updates?|current_steps?){_IS}{_DONE}{_BEHIND}",
     rf"{_NUMBER}{_OF}",
     rf"{_IN}[ |,;-]{{0,4}}[\[(]? {{0,4}}{_OF}(?! {{0,2}}\()",  # not of samples: (21%)
-    rf"{_IN} ?\[ {{0,4}}{_DONE}:(?P<total>[0-9]{{1,12}})\]",
-    rf"^\[(?P<epoch>[0-9]{{1,9}}) {_OF}\]",
+    rf"^(?:\[(?P<epoch>[0-9]{{1,9}}) |\( ?){_OF}[\])]",
     rf"{_NUMBER}{_DONE}(?![0-9.,:%]*[0-9])",
 )
 _S = r"s|secs?|seconds|m|mins?|minutes|h|hours"  # units of time
 _EPOCH, _LOSS, _TRAINS, _EVALUATION, _BATCH, _ACCUMULATION, _UNIX, _TIMES = _patterns(
     rf"(?<![a-z_])ep(?:och)?{_IS}(?P<epoch>[0-9]{{1,9}})(?![0-9.]*[0-9])",
-    rf"loss(?:es)?(?:[_/][a-z]{{1,20}})?{_IS}(?P<loss>{DECIMAL})",
-    r"loss|perplexity|(?<![a-z])(?:ppl|xent|lr|grad_?norm)(?![a-z])|learning.rate",
+    rf"(?:loss(?:es)?|(?<![a-z])(?:mse|nll|elbo))(?:[_/][a-z]{{1,20}})?{_IS}(?P<loss>{DECIMAL})",
+    r"loss|perplexity|(?<![a-z])(?:ppl|xent|nll|elbo|mse|lr|grad_?norm)(?![a-z])|learning.rate",
     r"(?<![a-z])(?:val(?:id(?:ation|ating)?)?|eval(?:uation|uating)?|test(?:ing)?)(?![a-z])",
     r"(?<![a-z_])(?:(?:per_device_)?train_|micro_)?batch[_ ]?size(?:_per_gpu)?[:= '\"]{1,5}"
     rf"(?P<batch>[0-9]{{1,9}}){_BEHIND}",
     r"accum(?:ulation|ulate)?(?:_(?:steps|iter|grad_batches))?[:= '\"]{1,5}0*(?:[2-9]|1[0-9])",
     rf"time(?:stamp)?{_EQUALS}(1[4-9][0-9]{{8}}(?:\.[0-9]{{1,9}})?)(?![0-9])",
     r"(?:(?<![a-z])(?<![a-z][ _])(?:(?:total|wall|cost|elapsed|train(?:ing)?|step|batch)[ _]?)?"
-    rf"(?:time|elapsed|took)(?:[_ ](?:elapsed|cost|taken|used|spent))?{_IS}"
+    rf"(?:time|elapsed|took|total(?=: [0-9]+:))(?:[_ ](?:elapsed|cost|taken|used|spent))?{_IS}"
     rf"|(?<=[0-9|)\],] )(?=[0-9]{{1,9}}\.[0-9]{{1,9}} ?(?:{_S})[\])]?\s*$))"
     r"(?:(?P<clock>[0-9]{1,4}:[0-5][0-9](?::[0-5][0-9])?)(?![0-9:])"
     rf"|(?P<value>[0-9]{{1,12}}(?:\.[0-9]{{1,18}})?) ?(?P<unit>{_S}|)(?![a-z0-9./]))",
@@ -140,9 +140,8 @@ def _read_numbered(line: Line, builder: ReadingBuilder, text: str, counter: re.M
     groups, known, state = counter.groupdict(), len(builder.steps), builder.state
     numbers = (groups.get("total"), groups.get("epoch") or first_of(_EPOCH, text))
     done = _place(line, builder, int(groups["done"].replace(",", "")), *numbers)
-    if done is None or state.get("by", "number") != "number":
-        return
-    _read_step(line, builder, text, done)
+    if done is not None and state.get("by", "number") == "number":
+        _read_step(line, builder, text, done)
     if builder.steps and not known:
         why = f"an unknown program: {counter[0][:40]!r} is taken for the number of an iteration"
         builder.note(line, why, partly=True)
@@ -178,7 +177,7 @@ def _read_step(line: Line, builder: ReadingBuilder, text: str, done: int) -> Non
         stamps = CLOCKS[state.get("clock", "full")].stamps
         builder.step(line, done, stamp=stamp, stamps=stamps, printed=printed, loss=loss)
     elif "clock" not in state and "speed" not in state and (match := _TIMES.search(text)):
-        _read_time(line, builder, match, done)
+        _read_time(line._replace(text=""), builder, match, done)
     elif state.get("speed", _SPEEDS[0])[2] is _INTERVAL:
         builder.step(line, done, loss=loss)
 
@@ -232,7 +231,7 @@ def _read_time(line: Line, builder: ReadingBuilder, match: re.Match[str], done: 
     grain = scale / 10.0 ** len(number.partition(".")[2])
     times.append((line, done, scale * float(number), grain, unit or match["clock"]))
     if "since" not in state:
-        if len(times) < _FEWEST:
+        if len(times) < _FEWEST or (match["clock"] and times[0][2] == times[-1][2]):
             return
         state["since"] = _meaning(times)
         if state["since"]:
@@ -250,9 +249,9 @@ def _read_time(line: Line, builder: ReadingBuilder, match: re.Match[str], done: 
 def _meaning(times: Sequence[tuple[Any, ...]]) -> str:
     """What the times of lines are; '' if that does not show, or their unit is not sure."""
     _, done, seconds, _, units = zip(*times)
-    if list(seconds) == sorted({*seconds}):
+    if seconds[0] < seconds[-1] and list(seconds) == sorted(seconds):
         return _CLOCK if all(units) and seconds[-1] > 1.2 * seconds[0] else ""
-    sure = all(units) or max(seconds) < _SURELY_S
+    sure = ":" not in str(units) and (all(units) or max(seconds) < _SURELY_S)
     return _EACH if sure and done[-1] - done[0] == _FEWEST - 1 else ""
 
 
@@ -271,8 +270,9 @@ def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar | None) -> None:
     state, key = builder.state, (re.sub(r"[-+.0-9e]{1,30}", "#", bar.name), bar.total)
     loss = first_of(_LOSS, f"{bar.rest} {bar.name}")
     if loss is None:
-        if bar.mean:
-            state.setdefault("full", {})[key] = bar.mean
+        full = state.setdefault("full", {})
+        again = [*full][-1:] == [(*key, False)] and full[(*key, False)] != bar.mean
+        full |= {(*key, again): bar.mean} if bar.mean else {}  # again: without a training, perhaps
     elif state.setdefault("by", "bar") == "bar" and state.setdefault("bar", key) == key:
         builder.note_once(line, f"an unknown program: the bar {key[0]!r} is taken for training")
         state["anew"] = state.get("anew", 0) + (bar.done < state.get("drawn", 0))

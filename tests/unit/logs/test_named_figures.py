@@ -22,6 +22,9 @@ EIGHT = {"nodes": 1, "gpus_per_node": 8}
         ("[{n}] global_step: {n}, loss: 2, speed: 4.0 it/s", {ITERATIONS: 4.0}),
         ("step {n} loss 1.5 step_time: 250ms", {ITERATIONS: 4.0}),
         ("step {n} loss 1.5 (0.50 s/step)", {ITERATIONS: 2.0}),
+        ("step {n} loss 2.1 sec/step: 0.250", {ITERATIONS: 4.0}),
+        ("| epoch 1 | {n}/ 2983 batches | lr 20.00 | ms/batch 250.0 | ppl 2", {ITERATIONS: 4.0}),
+        ("({n}/391) Data: 0.001s | Batch: 0.2s | 96.0 imgs/s | Loss: 1.2", {"samples/s": 96.0}),
     ],
 )
 def test_a_speed_is_known_by_its_name(

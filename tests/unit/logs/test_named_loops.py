@@ -114,6 +114,7 @@ def test_a_time_of_each_iteration(tmp_path: Path) -> None:
         "iter {k} loss 2.3 time {t:.2f}s",  # of one iteration, or of ten?
         "iter {n} loss 2.3 time {big:.2f}s",  # since the program began, or of one iteration?
         "iter {n} loss 2.3 time {t:.2f}e",
+        "iter {n} loss 2.3 time 0:00:01",  # of one iteration, or since each began?
         "iter {k} loss 2.3 time {n}.50",  # seconds, or minutes?
         "iter {n} loss 2.3 data time {t:.2f}s",
         "iter {n} loss 2.3 remaining time {t:.2f}s",
@@ -138,6 +139,12 @@ def test_bars_without_a_loss_are_read_by_their_epochs(tmp_path: Path) -> None:
         assert dict(result.rates) == {ITERATIONS: pytest.approx(60 / 30.2, rel=0.01)}
     named = full_bar(60, 30.2, "Training: ") + full_bar(90, 2.1, "Validation: ")
     result = one(tmp_path, lines_of(named + "Epoch {n} loss 0.5", 9))
+    assert dict(result.rates) == {ITERATIONS: pytest.approx(60 / 30.2, rel=0.01)}
+
+
+def test_of_two_bars_of_the_same_data_the_longer_trains(tmp_path: Path) -> None:
+    bars = full_bar(60, 30.2) + full_bar(60, 7.1)
+    result = one(tmp_path, lines_of(bars + "train loss = 0.5\n" + full_bar(9, 1.0), 9))
     assert dict(result.rates) == {ITERATIONS: pytest.approx(60 / 30.2, rel=0.01)}
 
 
