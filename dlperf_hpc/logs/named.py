@@ -102,8 +102,8 @@ _EPOCH, _LOSS, _TRAINS, _EVALUATION, _BATCH, _ACCUMULATION, _UNIX, _TIMES = _pat
     r"(?:(?<![a-z])(?<![a-z][ _])(?:(?:total|wall|cost|elapsed|train(?:ing)?|step|batch)[ _]?)?"
     rf"(?:time|elapsed|took|total(?=: [0-9]+:))(?:[_ ](?:elapsed|cost|taken|used|spent))?{_IS}"
     rf"|(?<=[0-9|)\],] )(?=[0-9]{{1,9}}\.[0-9]{{1,9}} ?(?:{_S})[\])]?\s*$))"
-    r"(?:(?P<clock>[0-9]{1,4}:[0-5][0-9](?::[0-5][0-9])?)(?![0-9:])"
-    rf"|(?P<value>[0-9]{{1,12}}(?:\.[0-9]{{1,18}})?) ?(?P<unit>{_S}|)(?![a-z0-9./]))",
+    r"(?:(?P<clock>(?:[0-9]{1,4}:)?[0-5]?[0-9]:[0-5][0-9])(?![0-9:])"
+    rf"|(?P<value>[0-9]{{1,12}}(?:\.[0-9]{{1,18}})?) ?(?P<unit>{_S}|)(?![a-z0-9./:]))",
 )
 _UNIT_S = {"": 1.0, "s": 1.0, "m": 60.0, "h": 3600.0}  # by a unit's first letter
 _GRAINS, _WARM_UP_S = 25, 120.0  # of a last digit in a time; what the first iterations may add
