@@ -116,7 +116,7 @@ def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
     if not builder.steps:
         _hold_settings(line, builder, text)
     if "%|" in text:
-        _read_bar(line, builder, bar_of(text))
+        _read_bar(line, builder, text, bar_of(text))
     elif _EVALUATION.search(text):
         _read_epoch(line, builder, 1 if text.lower().count("loss") > 1 or "rain" in text else 2)
         if by == "number" or (by == "bar" and "epoch_s" not in builder.state):
@@ -263,19 +263,23 @@ def _is_near(builder: ReadingBuilder, done: int, seconds: float, grain: float) -
     return (done - latest.iteration) * enough > 100 * (seconds - (latest.stamp or 0.0))
 
 
-def _read_bar(line: Line, builder: ReadingBuilder, bar: Bar | None) -> None:
-    """A bar that shows a loss: its time is the clock. Of others those that are full are kept."""
+def _read_bar(line: Line, builder: ReadingBuilder, text: str, bar: Bar | None) -> None:
+    """A bar that shows a loss, or has one of its loop printed behind it: its time is the clock. Of
+    others those that are full are kept."""
     if bar is None or not is_training(bar):
         return
     state, key = builder.state, (re.sub(r"[-+.0-9e]{1,30}", "#", bar.name), bar.total)
+    behind, drawn = text.partition(bar.rest)[2], state.get("drawn", 0)
     loss = first_of(_LOSS, f"{bar.rest} {bar.name}")
-    if loss is None:
+    if loss is None and bar.done != bar.total and not _EVALUATION.search(behind):
+        loss = first_of(_LOSS, behind)
+    if loss is None and (state.get("bar") != key or bar.done <= drawn):
         full = state.setdefault("full", {})
         again = [*full][-1:] == [(*key, False)] and full[(*key, False)] != bar.mean
         full |= {(*key, again): bar.mean} if bar.mean else {}  # again: without a training, perhaps
     elif state.setdefault("by", "bar") == "bar" and state.setdefault("bar", key) == key:
         builder.note_once(line, f"an unknown program: the bar {key[0]!r} is taken for training")
-        state["anew"] = state.get("anew", 0) + (bar.done < state.get("drawn", 0))
+        state["anew"] = state.get("anew", 0) + (bar.done < drawn)
         state["drawn"] = bar.done
         at = over_epochs(line, builder, bar, str(state["anew"]))
         builder.epochs.clear()  # what lies between two is in no bar's time

@@ -59,6 +59,7 @@ _KEPT_BYTES = 64 << 20  # of freed memory that a process does not give back
 _AHEAD = 4  # tasks per worker that are given out, or done and not yet asked for
 
 _FEWEST_STEPS = 5  # that show a training in a file of an unknown program
+_MOST_REASONS = 2  # why it was not read
 
 _Found = tuple[ScannedFile, bytes]  # and as the cache keeps it
 
@@ -114,13 +115,22 @@ def _by_names(found: ScannedFile, source: Source) -> ScannedFile:
         for most in (FIRST_BYTES, READ_BYTES):
             head = bytes(beginning(source, most))
             named = Scanner([NAMED]).scan(source.name, source.size, [head])
-            if not named.readings or len(named.readings[0].steps) < _FEWEST_STEPS:
+            if not named.readings:
                 return found
             if len(head) < most:
                 break
+        if len(named.readings[0].steps) < _FEWEST_STEPS:
+            return _with_reason(found, named)
         notes = (*found.notes, *named.notes)
         return replace(found, readings=named.readings, facts=named.facts, notes=notes)
     return found
+
+
+def _with_reason(found: ScannedFile, named: ScannedFile) -> ScannedFile:
+    """A file in no known format, with what kept its training from being read, as that is known."""
+    why = [f"line {each.line}: {each.text}" for each in named.notes if each.line]
+    few = f"fewer than {_FEWEST_STEPS} of its iterations have a time or a speed"
+    return replace(found, nearest="; ".join([few, *why[:_MOST_REASONS]]))
 
 
 def _format(own_format: OwnFormat | None) -> Format | None:
