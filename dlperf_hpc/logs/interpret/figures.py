@@ -14,9 +14,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
 
+from dlperf_hpc.logs.interpret.intervals import less_pauses
 from dlperf_hpc.logs.interpret.linefigures import by_clock, by_printed, rate, rate_unit
 from dlperf_hpc.logs.interpret.rules import WARMUP, Basis, Mean, WindowRule
-from dlperf_hpc.logs.interpret.segments import FEWEST, NoFigure, Segment, WindowFigure, less_pauses
+from dlperf_hpc.logs.interpret.segments import FEWEST, NoFigure, Segment, WindowFigure
 from dlperf_hpc.logs.scanned import (
     Averaging,
     LogStep,

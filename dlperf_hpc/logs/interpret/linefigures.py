@@ -12,6 +12,7 @@ from itertools import compress
 from operator import and_, truediv
 from statistics import fmean, median
 
+from dlperf_hpc.logs.interpret.intervals import less_pauses, of_long_intervals, without_long
 from dlperf_hpc.logs.interpret.rules import Basis, By, Mean, WindowRule
 from dlperf_hpc.logs.interpret.segments import (
     DAY_S,
@@ -21,8 +22,6 @@ from dlperf_hpc.logs.interpret.segments import (
     Segment,
     WindowFigure,
     WindowRows,
-    less_pauses,
-    of_long_intervals,
     window_of_iterations,
     window_of_lines,
 )
@@ -265,11 +264,13 @@ def _since_last(rule: WindowRule, reading: Reading, segment: Segment) -> WindowF
         there = [rate(value, reading.printed) is not None for value in figures]
         there = list(map(and_, there, net.counts))
         apart, figures = array("q", compress(apart, there)), array("d", compress(figures, there))
-    rates = _rates(figures, reading.printed)
+    rates, long = _rates(figures, reading.printed), ""
+    if reading.printed.averaging is Averaging.LAST_ONE:
+        apart, rates, long = without_long(apart, rates)
     # sum() of floats rounds otherwise from Python 3.12 on
     covered, seconds = float(sum(apart)), sums(array("d", map(truediv, apart, rates)))[-1]
     found = _timed(rule, reading, window, ends, (covered, seconds), steps)
-    warnings = (*found.warnings, *filter(None, [net.warning]))
+    warnings = (*found.warnings, *filter(None, [net.warning, long]))
     return replace(found, times=lambda: [1 / each for each in rates], warnings=warnings)
 
 

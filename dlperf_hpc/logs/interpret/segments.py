@@ -10,14 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import math
-from array import array
 from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import compress
-from operator import gt, sub, truediv
-from statistics import median, median_low
+from statistics import median_low
 from typing import NamedTuple, TypeVar
 
 from dlperf_hpc.logs.interpret.rules import WindowRule
@@ -26,7 +23,6 @@ from dlperf_hpc.logs.scanned import (
     LogStep,
     LogSteps,
     Note,
-    Numbers,
     Pause,
     Printed,
     Reading,
@@ -34,7 +30,6 @@ from dlperf_hpc.logs.scanned import (
     Stamps,
     Total,
     Unit,
-    differences,
     is_rising,
 )
 
@@ -53,9 +48,6 @@ UNSURE = "?"
 """What the digest of a window begins with that other runs may have as well."""
 
 FEWEST = 4  # intervals between lines of a window in a log that has no whole one
-_CLOCK_STEP_S = 1.0  # by which the difference of two clocks of whole seconds may be off
-_FAR = 6.0  # median deviations from the usual time: longer is no noise
-_UNEVEN = 0.02  # of a window: what such intervals have more is said
 _NEARLY = 0.9  # of the window: a warning is given of less
 _SAME_RUN_S = {Stamps.TIME_ONLY: 60.0, Stamps.NO_YEAR: YEAR_S / 2, Stamps.ELAPSED: 0.0}
 """Seconds: an earlier stamp by more may be of another day, the year after, or a later run."""
@@ -369,73 +361,6 @@ def content_of(found: WindowFigure, reading: Reading) -> str:
         sure = any(span != int(span) for span in spans)
     digest = hashlib.sha256(b"\0".join([reading.format.encode(), *said])).hexdigest()
     return digest if sure else UNSURE + digest
-
-
-class Net(NamedTuple):
-    """What is left of a window without its pauses: which of the intervals between its lines count,
-    the iterations and seconds of each of these, and what to say."""
-
-    counts: Sequence[bool]
-    apart: Numbers
-    spent: Numbers
-    warning: str
-
-
-def less_pauses(pauses: Sequence[Pause], ends: Numbers, spent: Sequence[float]) -> Net:
-    """``spent`` are the seconds between each two of the iterations ``ends``. Pauses whose length is
-    known are taken off; an interval with another is left out. NoFigure if these are more than half
-    of the window, or if pauses are longer than the interval that holds them."""
-    within = [pause for pause in pauses if ends[0] <= pause.after < ends[-1]]
-    apart, less, warnings = differences(ends), _lengths(within, ends), []
-    if any(map(gt, less, [seconds + _CLOCK_STEP_S for seconds in spent])):
-        what = f"{_listed(within)} up to line {within[-1].line}"
-        raise NoFigure(f"{what} took longer than the clock of the lines allows")
-    counts = list(map(math.isfinite, less))
-    left_out = sum(apart) - sum(compress(apart, counts))
-    if left_out > (1 - SPAN) * sum(apart):
-        why = f"{_listed(within)} of unknown length beside {left_out} of {sum(apart)} iterations"
-        raise NoFigure(f"{why} of the window")
-    if left_out:
-        warnings.append(f"without {left_out} iterations, for unknown times of {_listed(within)}")
-    if taken := math.fsum(compress(less, counts)):
-        known = [pause for pause in within if pause.seconds]
-        warnings.append(f"less {taken:.4g} s of {_listed(known)}")
-    left = array("d", compress(map(sub, spent, less), counts))
-    return Net(counts, array("q", compress(apart, counts)), left, "; ".join(warnings))
-
-
-def _lengths(pauses: Sequence[Pause], ends: Numbers) -> list[float]:
-    """The seconds of the pauses between each two iterations, NaN where they are not known."""
-    seconds = [0.0] * (len(ends) - 1)
-    for pause in pauses:
-        length = math.nan if pause.seconds is None else pause.seconds
-        seconds[bisect_right(ends, pause.after) - 1] += length
-    return seconds
-
-
-def of_long_intervals(net: Net, error: float) -> str:
-    """What to say of a window in which some intervals took so much longer than most that something
-    else than training is in its time; '' without such. ``error`` is that of an interval (s)."""
-    times, more = list(map(truediv, net.spent, net.apart)), []
-    usual = median(times)
-    spread = median([abs(each - usual) for each in times])
-    for seconds, iterations in zip(net.spent, net.apart):
-        noise = max(0.1 * usual * iterations, _FAR * (spread * iterations - error))
-        if seconds - error > usual * iterations + noise:
-            more.append(seconds - usual * iterations)
-    if math.fsum(more) <= _UNEVEN * math.fsum(net.spent):
-        return ""
-    return (
-        f"{len(more)} of {len(times)} intervals between lines are {math.fsum(more):.3g} s longer "
-        "than usual: an evaluation, a checkpoint or a step of the clock may be in the time"
-    )
-
-
-def _listed(pauses: Sequence[Pause]) -> str:
-    """What was done in pauses, and how often: ``checkpoint (once), evaluation (3 times)``."""
-    counted = Counter(pause.what for pause in pauses)
-    often = {what: f"{number} times" if number > 1 else "once" for what, number in counted.items()}
-    return ", ".join(f"{what} ({often[what]})" for what in sorted(often))
 
 
 class WindowRows(NamedTuple):
