@@ -120,17 +120,12 @@ def _by_names(found: ScannedFile, source: Source) -> ScannedFile:
             if len(head) < most:
                 break
         if len(named.readings[0].steps) < _FEWEST_STEPS:
-            return _with_reason(found, named)
+            why = [f"line {note.line}: {note.text}" for note in named.notes[:_MOST_REASONS]]
+            few = f"fewer than {_FEWEST_STEPS} of its iterations have a time or a speed"
+            return replace(found, nearest="; ".join([few, *why]))
         notes = (*found.notes, *named.notes)
         return replace(found, readings=named.readings, facts=named.facts, notes=notes)
     return found
-
-
-def _with_reason(found: ScannedFile, named: ScannedFile) -> ScannedFile:
-    """A file in no known format, with what kept its training from being read, as that is known."""
-    why = [f"line {each.line}: {each.text}" for each in named.notes if each.line]
-    few = f"fewer than {_FEWEST_STEPS} of its iterations have a time or a speed"
-    return replace(found, nearest="; ".join([few, *why[:_MOST_REASONS]]))
 
 
 def _format(own_format: OwnFormat | None) -> Format | None:
