@@ -1,7 +1,7 @@
 """Does the login node answer at once? Whole processes, beside a bare ``python -c pass``.
 
-``python benchmarks/startup.py [--rounds N] [--json]``. Targets: --help 5 x the bare interpreter,
-a dry run of 1000 cases 0.5 s, the status of 1000 runs 1 s (plus Slurm's own answer).
+``python benchmarks/startup.py [--rounds N] [--json]``. The targets are ratios to the bare one. The
+modules are those of the package that the command's own process loads.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from many_reports import made_sweep
 
-TARGETS = {"help": "5 x bare", "dry run": "0.5 s", "status": "1 s", "report": "-"}
+TARGETS = {"help": 2, "dry run": 9, "status": 6, "report": 70}
 
 SPEC = """\
 topologies = ["1n1g", "1n2g", "1n4g", "1n8g", "2n8g"]
@@ -47,6 +47,14 @@ def seconds(argv: list[str], cwd: Path) -> float:
     return elapsed
 
 
+def modules(argv: list[str], cwd: Path) -> int:
+    """How many of the package's modules one process of ours imports."""
+    argv = [argv[0], "-X", "importtime", *argv[1:]]
+    stderr = subprocess.run(argv, cwd=cwd, capture_output=True, text=True, check=False).stderr
+    names = (line.rpartition("|")[2].strip() for line in stderr.splitlines())
+    return len({name for name in names if name.partition(".")[0] == "dlperf_hpc"})
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -67,28 +75,34 @@ def main() -> None:
             "status": [*module, "dlperf_hpc", "status", str(root)],
             "report": [*module, "dlperf_hpc", "report", str(root)],
         }
-        for argv in commands.values():  # once uncounted: page cache, bytecode
-            seconds(argv, place)
+        # Once untimed: page cache, bytecode.
+        loaded = {label: modules(argv, place) for label, argv in commands.items()}
         times: dict[str, list[float]] = {name: [] for name in commands}
         for _ in range(arguments.rounds):  # in turn, so that the machine's drift meets all alike
             for label, argv in commands.items():
                 times[label].append(seconds(argv, place))
-    show(times, print_json=arguments.json, say=print)
+    show(times, loaded, print_json=arguments.json, say=print)
 
 
-def show(times: dict[str, list[float]], print_json: bool, say: Callable[[str], None]) -> None:
-    """Medians in ms, the ratio to the bare interpreter, and the target."""
+def show(
+    times: dict[str, list[float]],
+    loaded: dict[str, int],
+    print_json: bool,
+    say: Callable[[str], None],
+) -> None:
+    """Medians in ms, the ratio to the bare interpreter, its target, and the modules."""
     medians = {name: statistics.median(values) for name, values in times.items()}
     if print_json:
         say(json.dumps({name: round(1e3 * value, 1) for name, value in medians.items()}))
         return
     rounds = len(times["bare"])
     say(f"median of {rounds} rounds; 1000 cases in the dry run, 1000 runs in status and report\n")
-    say(f"{'':10} {'ms':>8} {'min':>8} {'max':>8} {'x bare':>8}  target")
+    say(f"{'':10} {'ms':>8} {'min':>8} {'max':>8} {'x bare':>8} {'target':>8} {'modules':>8}")
     for name, values in times.items():
         ms = (medians[name], min(values), max(values))
         cells = " ".join(f"{1e3 * value:8.1f}" for value in ms)
-        say(f"{name:10} {cells} {medians[name] / medians['bare']:8.1f}  {TARGETS.get(name, '')}")
+        ratio, target = medians[name] / medians["bare"], TARGETS.get(name, "")
+        say(f"{name:10} {cells} {ratio:8.1f} {target:>8} {loaded[name]:8}")
 
 
 if __name__ == "__main__":
