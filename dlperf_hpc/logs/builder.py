@@ -272,11 +272,11 @@ class ReadingBuilder:
         if len(self.notes) < 100:
             self.notes.append(scanned.Note(line.number, text, partly))
 
-    def note_once(self, line: Line, text: str) -> None:
+    def note_once(self, line: Line, text: str, partly: bool = False) -> None:
         """Note a line unless the same was noted of another."""
         if text not in self.state.setdefault("noted", []):
             self.state["noted"].append(text)
-            self.note(line, text)
+            self.note(line, text, partly)
 
     def reading(self) -> scanned.Reading | None:
         """All that was read; None if no line shows that the log is of this format."""

@@ -90,6 +90,10 @@ _COUNTERS = _patterns(
     rf"{_NUMBER}{_DONE}(?![0-9.,:%]*[0-9])",
 )
 _S = r"s|secs?|seconds|m|mins?|minutes|h|hours"  # units of time
+_METRIC, _DATE_TIME = _patterns(
+    r"(?<![a-z])(?:accuracy|f1)(?![a-z])",
+    r"(?<=[0-9]{2}[-/][0-9]{2}), (?=[0-9]{2}:)",
+)
 _EPOCH, _LOSS, _TRAINS, _EVALUATION, _BATCH, _ACCUMULATION, _UNIX, _TIMES = _patterns(
     rf"(?<![a-z_])ep(?:och)?{_IS}(?P<epoch>[0-9]{{1,9}})(?![0-9.]*[0-9])",
     rf"(?:loss(?:es)?|(?<![a-z])(?:mse|nll|elbo))(?:[_/][a-z]{{1,20}})?{_IS}(?P<loss>{DECIMAL})",
@@ -117,16 +121,34 @@ def _read(line: Line, builder: ReadingBuilder, _: Groups) -> None:
         _hold_settings(line, builder, text)
     if "%|" in text:
         _read_bar(line, builder, text, bar_of(text))
-    elif _EVALUATION.search(text):
+    elif _is_evaluation(line, builder, text):
         _read_epoch(line, builder, 1 if text.lower().count("loss") > 1 or "rain" in text else 2)
         if by == "number" or (by == "bar" and "epoch_s" not in builder.state):
             builder.pause(line, "evaluation")  # behind a bar that is full it is in no bar's time
     elif _TRAINS.search(text):
-        counter = next(filter(None, (each.search(text) for each in _COUNTERS)), None)
+        counter = _counter(text)
         if counter is None:
             _read_epoch(line, builder, 1)
         else:
             _read_numbered(line, builder, text, counter)
+    elif _METRIC.search(text) and _EPOCH.search(text):  # an evaluation's, perhaps
+        _read_epoch(line, builder, 2)
+
+
+def _counter(text: str) -> re.Match[str] | None:
+    return next(filter(None, (each.search(text) for each in _COUNTERS)), None)
+
+
+def _is_evaluation(line: Line, builder: ReadingBuilder, text: str) -> bool:
+    """Whether a line is of an evaluation. One that has an iteration's number, a loss and a time in
+    front of the evaluation's first word is of the training too."""
+    word = _EVALUATION.search(text)
+    before = text[: word.start()] if word else ""
+    if _LOSS.search(before) and _TIMES.search(before) and _counter(before):
+        why = "an unknown program: its lines end with an evaluation, whose time may be in the speed"
+        builder.note_once(line, why, partly=True)
+        return False
+    return word is not None
 
 
 def _hold_settings(line: Line, builder: ReadingBuilder, text: str) -> None:
@@ -172,7 +194,7 @@ def _place(line: Line, builder: ReadingBuilder, done: int, *of: str | None) -> i
 
 def _read_step(line: Line, builder: ReadingBuilder, text: str, done: int) -> None:
     state, loss = builder.state, first_of(_LOSS, text)
-    printed, stamp = _figure(line, builder, text), _stamp(state, text)
+    printed, stamp = _figure(line, builder, text), _stamp(state, _DATE_TIME.sub(" ", text))
     if printed is not None or stamp is not None:
         stamps = CLOCKS[state.get("clock", "full")].stamps
         builder.step(line, done, stamp=stamp, stamps=stamps, printed=printed, loss=loss)

@@ -206,7 +206,9 @@ def blocks(source: Source) -> Iterator[bytes]:
             for block in _as_utf_8(_as_far_as_it_goes(file)):
                 if not size:
                     _refuse(source, block)
-                    if block[:_HEAD_BYTES].count(0) * 10 > len(block[:_HEAD_BYTES]):
+                    # A log that was emptied while its program writes begins with zeros.
+                    head = block.lstrip(b"\0")[:_HEAD_BYTES]
+                    if not head or head.count(0) * 10 > len(head):
                         return  # no text, however much of it is damaged
                 size += len(block)
                 if size > most:
