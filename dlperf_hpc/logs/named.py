@@ -8,7 +8,8 @@ loss. Another time (``Time: 12.3s``) is the clock if it grows with the lines, el
 lines are one apart. Of bars without a loss, full before that of an epoch, the longest is read.
 Samples/s and tokens/s are taken for those of one process, tokens not for those of whole sequences.
 Numbers that begin anew with each epoch are counted on where lines state its length, else the first
-is read. The batch is a line's before (``batch_size=32``), unless gradients are accumulated.
+is read. The batch is a line's before (``batch_size=32``), unless gradients are accumulated or it
+counts tokens (``batch_type: token``, ``max_tokens=4096``).
 """
 
 from __future__ import annotations
@@ -94,14 +95,16 @@ _METRIC, _DATE_TIME = _patterns(
     r"(?<![a-z])(?:accuracy|f1)(?![a-z])",
     r"(?<=[0-9]{2}[-/][0-9]{2}), (?=[0-9]{2}:)",
 )
-_EPOCH, _LOSS, _TRAINS, _EVALUATION, _BATCH, _ACCUMULATION, _UNIX, _TIMES = _patterns(
+_EPOCH, _LOSS, _TRAINS, _EVALUATION, _BATCH, _NO_BATCH, _UNIX, _TIMES = _patterns(
     rf"(?<![a-z_])ep(?:och)?{_IS}(?P<epoch>[0-9]{{1,9}})(?![0-9.]*[0-9])",
     rf"(?:loss(?:es)?|(?<![a-z])(?:mse|nll|elbo))(?:[_/][a-z]{{1,20}})?{_IS}(?P<loss>{DECIMAL})",
     r"loss|perplexity|(?<![a-z])(?:ppl|xent|nll|elbo|mse|lr|grad_?norm)(?![a-z])|learning.rate",
     r"(?<![a-z])(?:val(?:id(?:ation|ating)?)?|eval(?:uation|uating)?|test(?:ing)?)(?![a-z])",
     r"(?<![a-z_])(?:(?:per_device_)?train_|micro_)?batch[_ ]?size(?:_per_gpu)?[:= '\"]{1,5}"
     rf"(?P<batch>[0-9]{{1,9}}){_BEHIND}",
-    r"accum(?:ulation|ulate)?(?:_(?:steps|iter|grad_batches))?[:= '\"]{1,5}0*(?:[2-9]|1[0-9])",
+    r"accum(?:ulation|ulate)?(?:_(?:steps|iter|grad_batches))?[:= '\"]{1,5}0*(?:[2-9]|1[0-9])"
+    r"|batch_type[:= '\"]{1,5}(?:tok|word|numel|length|bin)|(?<![a-z_])max_tokens[:= '\"]{1,5}[1-9]"
+    r"|batch[_ ]?size[:= '\"]{1,5}[0-9,]{1,12} tok",
     rf"time(?:stamp)?{_EQUALS}(1[4-9][0-9]{{8}}(?:\.[0-9]{{1,9}})?)(?![0-9])",
     r"(?:(?<![a-z])(?<![a-z][ _])(?:(?:total|wall|cost|elapsed|train(?:ing)?|step|batch)[ _]?)?"
     rf"(?:time|elapsed|took|total(?=: [0-9]+:))(?:[_ ](?:elapsed|cost|taken|used|spent))?{_IS}"
@@ -152,8 +155,8 @@ def _is_evaluation(line: Line, builder: ReadingBuilder, text: str) -> bool:
 
 
 def _hold_settings(line: Line, builder: ReadingBuilder, text: str) -> None:
-    if _ACCUMULATION.search(text):
-        builder.state["accumulates"] = True
+    if _NO_BATCH.search(text):
+        builder.state["no_batch"] = True
     if batch := _BATCH.search(text):
         builder.hold(line, "batch_size", batch["batch"])
 
@@ -168,7 +171,7 @@ def _read_numbered(line: Line, builder: ReadingBuilder, text: str, counter: re.M
         why = f"an unknown program: {counter[0][:40]!r} is taken for the number of an iteration"
         builder.note(line, why, partly=True)
         state["by"] = "number"
-        if not state.get("accumulates"):
+        if not state.get("no_batch"):
             builder.release_held()
 
 
@@ -331,7 +334,7 @@ NAMED = Format(
     source="",
     literals=(
         *("tep", "ter", "atch", "pdate", "it=", "it/s", "s/it", "ccum", "poch", "loss", "Loss"),
-        *("val", "Val", "VAL", "est", "EST"),
+        *("val", "Val", "VAL", "est", "EST", "max_tok"),
     ),
     own=(LinePattern(take=_read),),
 )
