@@ -187,11 +187,12 @@ FAILURES: tuple[FailurePattern, ...] = (
         _LOG, Status.CANCELLED, "",
         (r"slurmstepd: error: \*\*\* .* CANCELLED", "slurmstepd: error: *** "),
     ),
-    # The last line of a traceback that no fault began: Ctrl-C, or torchrun was ended.
+    # The last line of a traceback that no fault began: Ctrl-C, a hang-up, or a process was ended.
     *_rows(
         _LOG, Status.CANCELLED, INTERRUPTED,
         (rf"{_LABEL}KeyboardInterrupt\b", "KeyboardInterrupt"),
-        (r"SignalException: Process \d+ got signal: (?:2|15)\b", "SignalException: "),
+        (r"SignalException: Process \d+ got signal: (?:1|2|15)\b", "SignalException: "),
+        "is killed by signal: Terminated",
     ),
     # A device that broke: its node is named, and `rerun` may leave it out.
     *_rows(

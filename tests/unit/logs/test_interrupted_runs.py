@@ -19,6 +19,9 @@ TORCHRUN = [
     *[f"[rank0]: {line}" for line in TRACEBACK],
     "torch.distributed.elastic.multiprocessing.api.SignalException: Process 9 got signal: 15",
 ]
+HANG_UP = [*TORCHRUN[:-1], TORCHRUN[-1].replace(": 15", ": 1")]
+WORKER = [*TRACEBACK, "RuntimeError: DataLoader worker (pid 9) is killed by signal: Terminated. "]
+KILLED = [line.replace("Terminated", "Killed") for line in WORKER]
 
 
 def ran(*ends: list[str], steps: int = 130) -> RunResult:
@@ -26,7 +29,10 @@ def ran(*ends: list[str], steps: int = 130) -> RunResult:
     return run(text, nodes=1, gpus_per_node=8)
 
 
-@pytest.mark.parametrize("ends", [[CTRL_C], [TORCHRUN], [CTRL_C, CTRL_C], [CTRL_C, FAULT]])
+@pytest.mark.parametrize(
+    "ends",
+    [[CTRL_C], [TORCHRUN], [HANG_UP], [WORKER, WORKER], [CTRL_C, CTRL_C], [CTRL_C, FAULT]],
+)
 def test_an_interrupt_behind_the_window_is_cancelled_and_the_speed_counts(
     ends: list[list[str]],
 ) -> None:
@@ -41,7 +47,7 @@ def test_two_ranks_that_print_side_by_side_are_interrupted() -> None:
     assert ran(both).status is Status.CANCELLED
 
 
-@pytest.mark.parametrize("ends", [[FAULT, CTRL_C], [FAULT]])
+@pytest.mark.parametrize("ends", [[FAULT, CTRL_C], [FAULT, WORKER], [KILLED], [FAULT]])
 def test_what_broke_counts_whoever_interrupts_too(ends: list[list[str]]) -> None:
     result = ran(*ends)
     assert result.status is Status.FAILED and not result.whole
