@@ -379,7 +379,8 @@ PROGRAMS = (
 _FEW = 50  # iterations of an epoch from which on its last batch hardly matters
 _THIN = re.compile(
     rf"^(?P<name>.{{0,400}}?): [0-9]{{1,3}}% [━╸─]{{12}} (?P<done>{_WHOLE})/(?P<total>{_WHOLE}) "
-    r"(?:[0-9.]{1,12}(?:it/s|s/it))? ?(?P<elapsed>[0-9:]{4,12}|[0-9]{1,2}\.[0-9]s)(?:<|\s*$)"
+    r"(?:[0-9.]{1,12}(?:it/s|s/it))? ?(?P<elapsed>[0-9:]{4,12}|[0-9]{1,2}\.[0-9]s)"
+    r"(?:<|(?:(?<=s)[0-9.]{3,4}s{1,2})?\s*$)"  # behind it what a longer bar left on the screen
 )
 _LOGGED = re.compile(
     r"(?P<name>Progress on:\w{1,80}) (?P<done>[0-9]{1,3})(?:\.0{1,2})?it/(?P<total>)\S{1,20} "
@@ -439,9 +440,7 @@ def _other_bar(text: str) -> Bar | None:
     seconds = float(time[:-1]) if time.endswith("s") else seconds_of(time)
     if seconds is None or 0 < total < done:
         return None
-    mean = None
-    if done == total and seconds >= 1:
-        mean = done / seconds
+    mean = done / seconds if done == total and seconds >= 1 else None
     if done < total:
         done += 1
     return Bar(match["name"].strip(), done, total or None, seconds, None, "", mean)

@@ -118,7 +118,7 @@ def _iterations(figure: str) -> tuple[str, str]:
     """The lines of nanoGPT and of llama2.c; ``figure`` names the group of the milliseconds."""
     return (
         rf"{word('iter ')}(?P<index>{COUNT}): loss (?P<loss>{NUMBER})(?: BPC)?,"
-        rf" time (?P<{figure}>{NUMBER})ms(?=[,\s]|$)",
+        rf" time (?P<{figure}>{NUMBER}) ?ms(?=[,\s]|$)",
         rf"^(?P<index>{COUNT}) \| loss (?P<loss>{NUMBER}) \| lr (?P<lr>{NUMBER})"
         rf" \| (?P<{figure}>{NUMBER})ms \| mfu ",
     )
