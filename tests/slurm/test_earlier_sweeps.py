@@ -81,7 +81,7 @@ ADDED = frozenset(
 REWORDED = {
     " foreign": " in no known format",
     "is believed, for what ran wrote it": "counts, for the program that ran wrote it",
-    "no line tells of an iteration": "no line has an iteration",
+    "no line tells of an iteration": "no line with the number of an iteration was read",
     "a verdict could be wrong": "an outcome could be wrong",
     " 1 remarks on": " 1 remark on",
     "samples/s is what the program": "the speed is what the program",

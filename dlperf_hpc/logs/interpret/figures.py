@@ -44,7 +44,7 @@ def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
     if reading.printed.unit is Unit.OWN and rule.basis is not Basis.PRINTED:
         raise NoFigure(f"the program's figure is in {reading.printed.label}", expected=True)
     if not segment.steps:
-        raise NoFigure("no line has an iteration", expected=True)
+        raise NoFigure("no line with the number of an iteration was read", expected=True)
     by = by_clock if rule.basis in (Basis.CLOCK, Basis.ARRIVAL) else by_printed
     found = by(rule, reading, segment)
     if rule.nearest and by is by_printed:

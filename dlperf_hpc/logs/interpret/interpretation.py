@@ -244,9 +244,7 @@ class _RunOfLog:
             wanted = f"{self.rule.name} takes lines of {' or '.join(own)}"
             return _Outcome(None, f"{wanted}: there are none, but of {there}")
         partial: _Measured | None = None
-        reasons: list[str] = []
-        expected: list[str] = []
-        short = False
+        reasons, expected, short = list[str](), list[str](), False
         tries = [(rule, False) for rule in self.rule.tries]
         for rule, without_batch in tries:
             try:
@@ -265,7 +263,8 @@ class _RunOfLog:
             reasons.append(found.lacking)
         reason = "; ".join(dict.fromkeys(reasons or expected))
         if not _has_speed(self.reading):
-            reason = f"{no_speed(self.reading.format)}: {reason}"
+            why = [n.text for n in self.scanned.notes if "no speed is read" in n.text]
+            reason = f"{no_speed(self.reading.format)}: {'; '.join(dict.fromkeys(why)) or reason}"
         return _Outcome(partial, reason, short)
 
     def _speed(
