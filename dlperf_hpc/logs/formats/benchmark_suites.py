@@ -34,6 +34,12 @@ start, and no ``eval_start`` is printed where ``eval_accuracy`` has the block's 
 unit of ``tracked_stats`` is nowhere stated: samples/s in all logs with ``samples_count`` that were
 seen, tokens/s in GPT-3's of v3.1, which have none. The clock is held against it.
 
+NVIDIA's BERT counts the samples of its packed batches as ``epoch_num``, which are no multiple of
+the batch: ``{'global_steps': 29, 'eval_loss': 4.2, ..}`` behind each evaluation has the step to
+which the ``tracked_stats`` before belong (samples/s, with the evaluation before in their time). Its
+R-GAT prints ``DLL <stamp> - Iteration 12 | train_acc : 0.2 % | iteration_time : 90.74 ms | ..``,
+counted from 0: the time of that iteration alone.
+
 Rank 0 prints. Real lines were read where the READMEs of submissions quote them (the LoRA of Llama 2
 70B, Llama 3.1 8B and BERT of v4.0 to v5.1), source is mlcommons/logging mlperf_logging/mllog.
 
@@ -87,7 +93,7 @@ from typing import Any
 
 from dlperf_hpc.logs.format import Groups, Line, LinePattern, ReadingBuilder
 from dlperf_hpc.logs.lineparts import COUNT, FIGURE, json_object
-from dlperf_hpc.logs.scanned import OUR_OWN
+from dlperf_hpc.logs.scanned import OUR_OWN, Averaging, Printed, Unit
 
 # --- mlperf
 
@@ -100,7 +106,7 @@ _SETTINGS = {
     "number_of_nodes": "nodes",
     "accelerators_per_node": "gpus_per_node",
 }
-_NO_SAMPLES = "blocks are counted in epochs, not in samples: no speed is read"
+_NO_SAMPLES = "blocks are counted in epochs, not in samples: no speed is read of them"
 _EVALUATION = "an evaluation lies within a block: its time is in the speed"
 _OTHER_COUNT = "a block does not begin with the samples at which the one before ended: not read"
 _NOT_COUNTED = "samples_count is the same at both ends of a block, and no step is told: not read"
@@ -265,6 +271,20 @@ def _add(line: Line, builder: ReadingBuilder, now: float, samples: int) -> None:
         builder.step(line, samples // batch, stamp=stamp, printed=_number(printed), loss=loss)
 
 
+def _read_steps(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    """The step at which NVIDIA's BERT began the evaluation that it has just finished."""
+    run = _run(builder)
+    _, speed = run.pop("printed", (None, None))
+    if "samples" not in run and speed is not None:
+        if not builder.steps:
+            builder.note(line, "each speed has the time of the evaluation before it", partly=True)
+        builder.step(line, found["steps"], printed=_number(speed))
+
+
+def _in_ms(builder: ReadingBuilder, _: object) -> None:
+    builder.printed = Printed(Unit.MS_PER_ITERATION, averaging=Averaging.LAST_ONE)
+
+
 def _number(value: Any) -> float | None:
     """A finite number as JSON has it; of text and truth values None."""
     if type(value) not in (int, float):
@@ -331,7 +351,17 @@ _OWN = (
 )
 
 LINES = {
-    "mlperf": (LinePattern(take=_read_event),),
+    "mlperf": (
+        LinePattern(r"^\{'global_steps': (?P<steps>[0-9]{1,12}), 'eval_loss': ", take=_read_steps),
+        LinePattern(
+            rf"DLL .{{20,30}} - Iteration (?P<index>{COUNT}) \| .{{0,60}}\| iteration_time : "
+            rf"(?P<printed>{FIGURE}) ms +\| train_loss : (?P<loss>{FIGURE}) ",
+            usual=lambda builder, _: "samples" not in _run(builder),
+            then=_in_ms,
+        ),
+        LinePattern(r"\bDLL .{20,30} - ", passed_over=True),
+        LinePattern(take=_read_event),
+    ),
     "tf_cnn_benchmarks": _TF_CNN,
     "horovod_synthetic": _HOROVOD,
     OUR_OWN: _OWN,

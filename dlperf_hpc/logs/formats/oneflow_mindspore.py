@@ -76,6 +76,15 @@ MindSpore (the callbacks of model_zoo's BERT and ``mindspore.train.callback``).
 on from the last printed step. A step's line has its number, the next one the milliseconds per step
 since the epoch began (an "epoch" may be a sink of 20 steps): both are read as one iteration.
 Every process prints.
+
+mindcv
+------
+MindCV (``StateMonitor`` of mindcv/utils/callbacks.py).
+
+``Epoch: [2/120], batch: [2502/2502], loss: 4.40, lr: 0.08, time: 582.7s``, then the validation,
+then ``Total time since last epoch: 629.5(train: 582.7, val: 44.6)s, ETA: 74279.2s``. The time of
+the first line has the steps alone, without what they wait for data: read is ``train``, over the
+epoch's batches.
 """
 
 from __future__ import annotations
@@ -196,6 +205,16 @@ def _time(line: Line, builder: ReadingBuilder, time: str) -> None:
     builder.steps[index] = builder.steps[index]._replace(printed=milliseconds)
 
 
+# --- mindcv
+
+
+def _read_mindcv(line: Line, builder: ReadingBuilder, found: Groups) -> None:
+    epoch, length = builder.state.pop("epoch", None), int(builder.state.get("length", 0))
+    if epoch and length:
+        done = int(epoch) * length
+        builder.step(line, done, printed=float(found["train"]) / length, loss=builder.state["loss"])
+
+
 LINES = {
     "oneflow_bert": (
         _BERT_STEP,
@@ -257,5 +276,16 @@ LINES = {
         ),
         LinePattern(_MINDSPORE_STEP, take=_step),
         LinePattern(take=_read_time),
+    ),
+    "mindcv": (
+        LinePattern(
+            r"Epoch: \[(?P<epoch>[0-9]{1,9})/[0-9]{1,9}\], "
+            rf"batch: \[(?P<length>[0-9]{{1,9}})/(?P=length)\], loss: (?P<loss>{NUMBER}), ",
+            kept=True,
+        ),
+        LinePattern(
+            rf"Total time since last epoch: {NUMBER}\(train: (?P<train>{DECIMAL}), val: ",
+            take=_read_mindcv,
+        ),
     ),
 }
