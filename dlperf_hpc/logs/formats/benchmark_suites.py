@@ -34,11 +34,10 @@ start, and no ``eval_start`` is printed where ``eval_accuracy`` has the block's 
 unit of ``tracked_stats`` is nowhere stated: samples/s in all logs with ``samples_count`` that were
 seen, tokens/s in GPT-3's of v3.1, which have none. The clock is held against it.
 
-NVIDIA's BERT counts the samples of its packed batches as ``epoch_num``, which are no multiple of
-the batch: ``{'global_steps': 29, 'eval_loss': 4.2, ..}`` behind each evaluation has the step to
-which the ``tracked_stats`` before belong (samples/s, with the evaluation before in their time). Its
-R-GAT prints ``DLL <stamp> - Iteration 12 | train_acc : 0.2 % | iteration_time : 90.74 ms | ..``,
-counted from 0: the time of that iteration alone.
+NVIDIA's BERT counts samples of packed batches as ``epoch_num``: ``{'global_steps': 29, 'eval_loss':
+4.2, ..}`` behind each evaluation has the step of the ``tracked_stats`` before (samples/s, with the
+evaluation before in their time). R-GAT's ``DLL <stamp> - Iteration 12 | train_acc : 0.2 % |
+iteration_time : 90.74 ms | ..``, counted from 0, has the time of that iteration alone.
 
 Rank 0 prints. Real lines were read where the READMEs of submissions quote them (the LoRA of Llama 2
 70B, Llama 3.1 8B and BERT of v4.0 to v5.1), source is mlcommons/logging mlperf_logging/mllog.
@@ -273,9 +272,8 @@ def _add(line: Line, builder: ReadingBuilder, now: float, samples: int) -> None:
 
 def _read_steps(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     """The step at which NVIDIA's BERT began the evaluation that it has just finished."""
-    run = _run(builder)
-    _, speed = run.pop("printed", (None, None))
-    if "samples" not in run and speed is not None:
+    _, speed = _run(builder).pop("printed", (None, None))
+    if "samples" not in _run(builder) and speed is not None:
         if not builder.steps:
             builder.note(line, "each speed has the time of the evaluation before it", partly=True)
         builder.step(line, found["steps"], printed=_number(speed))

@@ -79,12 +79,9 @@ Every process prints.
 
 mindcv
 ------
-MindCV (``StateMonitor`` of mindcv/utils/callbacks.py).
-
-``Epoch: [2/120], batch: [2502/2502], loss: 4.40, lr: 0.08, time: 582.7s``, then the validation,
-then ``Total time since last epoch: 629.5(train: 582.7, val: 44.6)s, ETA: 74279.2s``. The time of
-the first line has the steps alone, without what they wait for data: read is ``train``, over the
-epoch's batches.
+MindCV (``StateMonitor``): ``Epoch: [2/120], batch: [2502/2502], loss: 4.4, lr: 0.08, time: 582.7s``
+and ``Total time since last epoch: 629.5(train: 582.7, val: 44.6)s, ETA: 74279.2s``. The first
+line's time leaves out the wait for data: read is ``train``, over the epoch's batches.
 """
 
 from __future__ import annotations
@@ -211,8 +208,7 @@ def _time(line: Line, builder: ReadingBuilder, time: str) -> None:
 def _read_mindcv(line: Line, builder: ReadingBuilder, found: Groups) -> None:
     epoch, length = builder.state.pop("epoch", None), int(builder.state.get("length", 0))
     if epoch and length:
-        done = int(epoch) * length
-        builder.step(line, done, printed=float(found["train"]) / length, loss=builder.state["loss"])
+        builder.step(line, int(epoch) * length, printed=float(found["train"]) / length)
 
 
 LINES = {
@@ -279,8 +275,7 @@ LINES = {
     ),
     "mindcv": (
         LinePattern(
-            r"Epoch: \[(?P<epoch>[0-9]{1,9})/[0-9]{1,9}\], "
-            rf"batch: \[(?P<length>[0-9]{{1,9}})/(?P=length)\], loss: (?P<loss>{NUMBER}), ",
+            r"Epoch: \[(?P<epoch>[0-9]{1,9})/\S+ batch: \[(?P<length>[0-9]{1,9})/(?P=length)\]",
             kept=True,
         ),
         LinePattern(
