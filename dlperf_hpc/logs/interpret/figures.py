@@ -52,7 +52,7 @@ def figure(rule: WindowRule, reading: Reading, segment: Segment) -> WindowFigure
     if not (math.isfinite(found.value) and found.value > 0):
         raise NoFigure(f"{found.value!r} {found.printed.label} is no speed")
     if rule.short:
-        found = _steady(found)
+        found = _steady_or_behind(found, reading, segment)
     if found.unit is Unit.ITERATIONS_PER_S:
         found = _with_batch(found, segment)
     return _usual(found, reading, segment) if rule.usual else found
@@ -127,6 +127,26 @@ def _figures_between(
             yield figure(ends, reading, segment)
 
 
+def _steady_or_behind(found: WindowFigure, reading: Reading, segment: Segment) -> WindowFigure:
+    """The figure of a steady log; or, of stamps of whole seconds, which do not measure single
+    iterations, that behind the first minute, if its halves agree. NoFigure without either."""
+    try:
+        return _steady(found)
+    except NoFigure:
+        lines = found.steps.numbers("iteration"), found.steps.numbers("stamp")
+        behind = [n for n, stamp in zip(*lines) if stamp - lines[1][0] >= _LONG_S]
+        if not (_is_whole(found) and len(behind) > FEWEST):
+            raise
+        first, last = behind[0], behind[-1]
+        middle = behind[bisect_left(behind, (first + last) // 2)]
+        ends = (first, middle), (middle, last), (first, last)
+        parts = [*_figures_between(ends, replace(found.rule, short=False), reading, segment)]
+        long = all((each.elapsed_s or 0.0) >= _LONG_S for each in parts)
+        if len(parts) < len(ends) or not long or _differs(*parts[:2]):
+            raise
+        return parts[2]
+
+
 def _steady(found: WindowFigure) -> WindowFigure:
     """The figure of a log without a whole window; NoFigure if its speed still changes."""
     first, last, times = found.first or 0, found.last or 0, found.times()
@@ -136,9 +156,8 @@ def _steady(found: WindowFigure) -> WindowFigure:
     ramps = first < WARMUP and max(times) - min(times) > _SPREAD * fmean(times)
     if ramps or abs(fmean(early) / fmean(late) - 1) > _UNSTEADY:
         raise NoFigure(f"between iterations {first} and {last} the speed is not steady")
-    return replace(
-        found, rule=replace(found.rule, name=f"{found.rule.basis.value}[{first}:{last}]")
-    )
+    name = f"{found.rule.basis.value}[{first}:{last}]"
+    return replace(found, rule=replace(found.rule, name=name))
 
 
 def _behind_ramp(found: WindowFigure, reading: Reading, segment: Segment) -> WindowFigure | None:
