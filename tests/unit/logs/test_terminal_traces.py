@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from scanned_lines import reading, run
 
@@ -31,9 +33,10 @@ def test_the_colours_of_nanogpts_figures_are_no_part_of_them() -> None:
 def test_what_a_longer_bar_left_behind_the_time_is_no_part_of_it(left: str) -> None:
     ends = [(1, 37.3), (2, 35.6), (3, 35.2)]
     lines = [line for n, s in ends for line in (HEAD, BAR.format(n, f"{s}s{left}"))]
-    assert [(step.iteration, step.printed) for step in reading(*lines).steps] == [
-        (148 * n, pytest.approx(148 / s)) for n, s in ends
+    found: list[tuple[int, Any]] = [
+        (step.iteration, step.printed) for step in reading(*lines).steps
     ]
+    assert found == [(148 * n, pytest.approx(148 / s)) for n, s in ends]
 
 
 @pytest.mark.parametrize("time", ["1:020.2s", "1:02.2s", "35.2s0.2ss more", "35.2s12"])

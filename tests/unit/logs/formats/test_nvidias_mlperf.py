@@ -12,7 +12,7 @@ from scanned_lines import read, reading, run
 
 from dlperf_hpc.logs.scanned import Averaging, Unit
 
-STATED = {"nodes": 1, "gpus_per_node": 8}
+STATED: dict[str, Any] = {"nodes": 1, "gpus_per_node": 8}
 
 
 def event(key: str, value: Any = None, **metadata: Any) -> str:
@@ -94,8 +94,10 @@ def epoch(number: int, train: float) -> list[str]:
 
 def test_mindcvs_epochs_count_by_the_time_of_their_training() -> None:
     lines = [*epoch(1, 951.0), *epoch(2, 583.0), *epoch(3, 581.8)]
-    steps = reading(*lines).steps
-    assert [(step.iteration, step.printed) for step in steps] == [
+    found: list[tuple[int, Any]] = [
+        (step.iteration, step.printed) for step in reading(*lines).steps
+    ]
+    assert found == [
         (2502 * n, pytest.approx(train / 2502)) for n, train in ((1, 951.0), (2, 583.0), (3, 581.8))
     ]
     result = run(lines, nodes=1, gpus_per_node=4, batch_size=128)
