@@ -170,7 +170,11 @@ def test_a_program_and_its_epilogue(place: Place) -> None:
     program = TaskProgram(("hello",), ("echo", "the ranks ended with"))
     job = place.engine.submit(place.root, array, place.site, program).job_id
     output = place.root / layout.JOBS / f"{job}_0.out"
-    wait_until(lambda: output.exists() and "ended with 3\n" in output.read_text(), 30, "its end")
+
+    def read() -> str:
+        return output.read_text() if output.exists() else ""
+
+    wait_until(lambda: "ended with 3\n" in read(), 30, "its end", read)
     assert output.read_text().count("ranks hello") == 2
 
 
