@@ -202,7 +202,7 @@ def _read_step(line: Line, builder: ReadingBuilder, text: str, done: int) -> Non
         stamps = CLOCKS[state.get("clock", "full")].stamps
         builder.step(line, done, stamp=stamp, stamps=stamps, printed=printed, loss=loss)
     elif "clock" not in state and "speed" not in state and (match := _TIMES.search(text)):
-        _read_time(line._replace(text=""), builder, match, done)
+        _read_time(line._replace(text=""), builder, match, done)  # some are kept: without the text
     elif state.get("speed", _SPEEDS[0])[2] is _INTERVAL:
         builder.step(line, done, loss=loss)
 
@@ -300,8 +300,9 @@ def _read_bar(line: Line, builder: ReadingBuilder, text: str, bar: Bar | None) -
         loss = first_of(_LOSS, behind)
     if loss is None and (state.get("bar") != key or bar.done <= drawn):
         full = state.setdefault("full", {})
+        # The same bar full twice in an epoch: over the same data, the second time to evaluate.
         again = [*full][-1:] == [(*key, False)] and full[(*key, False)] != bar.mean
-        full |= {(*key, again): bar.mean} if bar.mean else {}  # again: without a training, perhaps
+        full |= {(*key, again): bar.mean} if bar.mean else {}
     elif state.setdefault("by", "bar") == "bar" and state.setdefault("bar", key) == key:
         builder.note_once(line, f"an unknown program: the bar {key[0]!r} is taken for training")
         state["anew"] = state.get("anew", 0) + (bar.done < drawn)

@@ -74,7 +74,8 @@ class _Measured:
     @property
     def used(self) -> str:
         """What stands behind the reasons why another window was not taken."""
-        return f"{self.figure.rule.name} is used{', in iterations/s' * self.in_iterations}"
+        unit = ", in iterations/s" if self.in_iterations else ""
+        return f"{self.figure.rule.name} is used{unit}"
 
 
 @dataclass(frozen=True)
@@ -263,8 +264,8 @@ class _RunOfLog:
             reasons.append(found.lacking)
         reason = "; ".join(dict.fromkeys(reasons or expected))
         if not _has_speed(self.reading):
-            why = [n.text for n in self.scanned.notes if "no speed is read" in n.text]
-            reason = f"{no_speed(self.reading.format)}: {'; '.join(dict.fromkeys(why)) or reason}"
+            why = (note.text for note in self.scanned.notes if note.line and not note.partly)
+            reason = f"{no_speed(self.reading.format)}: {next(why, reason)}"
         return _Outcome(partial, reason, short)
 
     def _speed(
